@@ -1,0 +1,1 @@
+"""Pulumi components for GPU training on AWS. Plans decide, components only declare."""

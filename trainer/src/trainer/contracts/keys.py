@@ -1,0 +1,81 @@
+"""Object names in the artifacts and dataset buckets; the one place that spells them."""
+
+from __future__ import annotations
+
+
+def node_document(group: str, sha256: str) -> str:
+    return f"groups/{group}/node-{sha256}.json"
+
+
+def run_pointer(group: str) -> str:
+    return f"groups/{group}/run.json"
+
+
+def boot_selfcheck(group: str, instance_id: str) -> str:
+    return f"groups/{group}/selfcheck/{instance_id}.json"
+
+
+def trainer_release(sha256: str) -> str:
+    return f"releases/trainer/{sha256}.tar"
+
+
+def user_wheel(file_name: str) -> str:
+    return f"releases/user/{file_name}"
+
+
+def cluster() -> str:
+    """What a researcher's machine needs to know: groups, dataset buckets, region."""
+    return "cluster.json"
+
+
+def run_config(run: str) -> str:
+    return f"runs/{run}/config.json"
+
+
+def generation(run: str) -> str:
+    return f"runs/{run}/generation.json"
+
+
+def member(run: str, instance_id: str) -> str:
+    return f"runs/{run}/members/{instance_id}.json"
+
+
+def members(run: str) -> str:
+    return f"runs/{run}/members/"
+
+
+def result(run: str) -> str:
+    return f"runs/{run}/result.json"
+
+
+def run_selfcheck(run: str, instance_id: str) -> str:
+    return f"runs/{run}/selfcheck/{instance_id}.json"
+
+
+def run_log(run: str, generation: int, instance_id: str, name: str) -> str:
+    """``name`` is events.jsonl (one line a step, rank 0 only) or worker.log."""
+    return f"runs/{run}/logs/gen-{generation:04d}/{instance_id}/{name}"
+
+
+def checkpoints(run: str) -> str:
+    return f"runs/{run}/checkpoints/"
+
+
+def checkpoint(run: str, step: int, file_name: str) -> str:
+    return f"runs/{run}/checkpoints/step-{step:08d}/{file_name}"
+
+
+def latest(run: str) -> str:
+    return f"runs/{run}/latest"
+
+
+def best(run: str) -> str:
+    return f"runs/{run}/best"
+
+
+def dataset_manifest(name: str, version: str) -> str:
+    return f"datasets/{name}/{version}/manifest.json"
+
+
+def dataset_shard(name: str, version: str, shard: str) -> str:
+    return f"datasets/{name}/{version}/{shard}"

@@ -1,0 +1,58 @@
+"""Manifests: the object that makes a dataset version or a checkpoint exist. Written last, verified first."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .base import Document
+
+
+class Shard(Document):
+    name: str  # object name beside the manifest
+    size_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    samples: int = Field(gt=0)
+    split: str = "train"
+
+
+class DatasetManifest(Document):
+    """``datasets/<name>/<version>/manifest.json``."""
+
+    schema_version: int = 1
+    name: str
+    version: str
+    format: str  # "npz-classification-v1": images uint8 [n, c, h, w], labels int64 [n]
+    classes: int | None = None
+    sample_shape: list[int] = Field(default_factory=list)
+    shards: list[Shard] = Field(min_length=1)
+
+
+class CheckpointFile(Document):
+    name: str
+    size_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class CheckpointManifest(Document):
+    """``runs/<run>/checkpoints/step-<n>/manifest.json``: the checkpoint is complete if and only if this exists."""
+
+    schema_version: int = 1
+    run: str
+    step: int = Field(ge=0)
+    generation: int = Field(ge=0)  # fencing: the generation whose leader wrote it
+    samples_consumed: int = Field(ge=0)  # global offset over all epochs; resume is defined by it
+    epoch: float
+    world_size: int = Field(gt=0)
+    config_sha256: str
+    trainer_version: str
+    files: list[CheckpointFile] = Field(min_length=1)
+    created_at: str
+
+
+class LatestPointer(Document):
+    """``runs/<run>/latest`` (and ``best``): moved only by If-Match on the value read at the start of the term."""
+
+    step: int
+    generation: int
+    manifest_sha256: str
+    eval_loss: float | None = None

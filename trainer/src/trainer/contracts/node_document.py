@@ -1,0 +1,85 @@
+"""The node document: what a node is told about its environment (facts only: no training settings, no secret).
+
+The infrastructure program writes it to ``groups/<group>/node-<sha256>.json`` in the artifacts bucket; the
+node's user data fetches it, compares its SHA-256 with the one in the user data, and hands it to the agent.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Document
+
+SCHEMA_VERSION = 1
+
+Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Artifact(Document):
+    """An immutable object in S3 that is trusted only after its bytes hash to ``sha256``."""
+
+    uri: str = Field(pattern=r"^s3://[^/]+/.+$")
+    sha256: str = Sha256
+
+
+class Release(Artifact):
+    """The trainer's wheels for this node's interpreter, as one tar."""
+
+    version: str
+
+
+class TorchSource(Document):
+    """Where torch comes from: a site-packages folder on the image, or a second hashed artifact."""
+
+    site_packages: str | None = None
+    artifact: Artifact | None = None
+
+
+class Promise(Document):
+    """What the instance type promises; the self-check holds the node to it.
+
+    ``accelerator`` is ``none`` on images without a GPU driver (the local cloud): device checks then report
+    "does not apply" and never zero.
+    """
+
+    instance_type: str
+    accelerator: Literal["nvidia", "none"]
+    gpu_model: str | None = None
+    gpu_count: int = Field(ge=0)
+    gpu_memory_gib: float | None = None
+    efa_count: int = Field(default=0, ge=0)
+
+
+class SelfCheckSettings(Document):
+    level: Literal["quick", "full"] = "quick"
+    floors_tflops: dict[str, float] = Field(default_factory=dict)  # dtype -> TFLOPS, overrides the built-in floors
+    on_failure: Literal["replace", "report"] = "replace"
+    max_replacements: int = Field(default=3, ge=0)  # failed boots of the group an hour before launches are suspended
+
+
+class DatasetLocation(Document):
+    bucket: str
+    prefix: str  # "datasets/<name>/", versions below it
+
+
+class NodeDocument(Document):
+    schema_version: int = SCHEMA_VERSION
+    stack: str
+    group: str  # the group's name in the configuration
+    auto_scaling_group: str  # the Auto Scaling group's name in AWS
+    region: str
+    artifacts_bucket: str
+    datasets: dict[str, DatasetLocation] = Field(default_factory=dict)
+    release: Release
+    interpreter: str  # path of the image's Python, for example /opt/pytorch/bin/python3
+    torch: TorchSource
+    promise: Promise
+    self_check: SelfCheckSettings = SelfCheckSettings()
+    launching_hook: str
+    terminating_hook: str
+    metric_namespace: str = "GpuTraining"  # CloudWatch namespace of the counts behind the alarms
+    log_group: str
+    metrics_port: int = Field(default=9400, ge=1024, le=65535)
+    training_port: int = Field(default=29500, ge=1024, le=65535)  # torchrun's master port, members only

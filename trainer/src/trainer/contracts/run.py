@@ -1,0 +1,114 @@
+"""A run: what the researcher asks for, who takes part, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Document
+
+RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+
+
+class CheckpointSettings(Document):
+    every_seconds: float = Field(default=600, gt=0)  # the training time one accepts to lose without a notice
+    keep: int = Field(default=2, ge=2)
+
+
+class TrainingConfig(Document):
+    """One training; every number that changes the result is here."""
+
+    model: str = "tiny-vision"  # built-in name, or package.module:factory from a wheel in releases/user/
+    model_args: dict[str, float | int | str | bool] = Field(default_factory=dict)
+    user_wheel: str | None = None  # object name below releases/user/
+    dataset: str = Field(pattern=r"^[a-z0-9-]+@[A-Za-z0-9._-]+$")  # name@version
+    epochs: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
+    global_batch_size: int = Field(default=64, gt=0)  # samples an optimizer step, over all ranks
+    gradient_accumulation: int = Field(default=1, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    seed: int = 0
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    eval_every_steps: int = Field(default=0, ge=0)  # 0: only at the end
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    resume: Literal["auto", "never"] = "auto"
+
+
+class ElasticSettings(Document):
+    wait_seconds: float = Field(default=1800, gt=0)  # how long members wait for the world to be complete
+
+
+class RunConfig(Document):
+    """``runs/<run>/config.json``, written once (If-None-Match)."""
+
+    schema_version: int = 1
+    name: str = Field(pattern=RUN_NAME)
+    groups: list[str] = Field(min_length=1)
+    nodes: int = Field(gt=0)  # the fixed world: members over all groups
+    training: TrainingConfig
+    elastic: ElasticSettings = ElasticSettings()
+    on_finish: Literal["release", "keep"] = "keep"
+    created_at: str
+
+
+class RunPointer(Document):
+    """``groups/<group>/run.json``: which run the group's nodes take part in, and whether it shall go on."""
+
+    run: str
+    action: Literal["start", "stop"]
+    updated_at: str
+
+
+class Versions(Document):
+    trainer: str
+    torch: str
+    nccl: str | None = None
+
+
+class Member(Document):
+    instance_id: str
+    group: str
+    address: str  # private IPv4 from the metadata service
+    local_world_size: int = Field(gt=0)  # processes on this node: GPUs, or 1 on CPU
+
+
+class Generation(Document):
+    """``runs/<run>/generation.json``: the current world; published by conditional write only."""
+
+    n: int = Field(ge=1)
+    members: list[Member] = Field(min_length=1)  # order gives the node rank
+    master_address: str
+    master_port: int
+    versions: Versions
+    published_at: str
+
+
+class MemberReport(Document):
+    """``runs/<run>/members/<instance>.json``: one node's own word on itself; ``beat`` counts up as a lease."""
+
+    member: Member
+    versions: Versions
+    state: Literal["ready", "running", "leaving", "finished", "failed"]
+    generation: int = Field(default=0, ge=0)  # the last generation this node ran or runs; 0: none yet
+    exit_code: int | None = None  # how that generation ended here
+    beat: int = Field(default=0, ge=0)
+
+
+class RunResult(Document):
+    """``runs/<run>/result.json``, written once by the leader when the run is over."""
+
+    run: str
+    status: Literal["finished", "failed", "stopped"]
+    exit_code: int
+    message: str
+    step: int
+    epochs: float
+    first_loss: float | None  # mean training loss of the first tenth of the steps
+    last_loss: float | None  # mean training loss of the last tenth
+    eval_loss: float | None = None
+    eval_accuracy: float | None = None
+    finished_at: str
