@@ -1,0 +1,98 @@
+"""What the agent hands to its workers and what it reads back from them; all of it files in the generation's folder.
+
+``<state-dir>/runs/<run>/gen-<n>/`` (`generation_dir`; n with four digits) holds::
+
+    worker.json            WorkerConfig, written by the agent, read by every rank of this node
+    stop                   written by the agent: every rank stops at one step, saves and exits; its text is the reason
+    events-rank<r>.jsonl   WorkerEvent lines, appended by global rank r (loss, evaluation, checkpoint: rank 0 only)
+    exit-rank<r>.json      ExitReport, written by global rank r before it exits (torchrun itself only returns 0 or 1)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Document
+from .node_document import NodeDocument
+from .run import Generation, RunConfig
+
+STOP_FILE = "stop"
+WORKER_FILE = "worker.json"
+
+StopReason = Literal["notice", "user", "sigterm"]
+EventKind = Literal["started", "fallback", "step", "eval", "checkpoint", "stopped", "finished", "error"]
+
+
+class WorkerConfig(Document):
+    run: RunConfig
+    generation: Generation
+    node_rank: int = Field(ge=0)  # place of this node in generation.members
+    document: NodeDocument
+    state_dir: str  # the agent's state folder; local checkpoints and user packages go below it
+    data_dir: str  # synced datasets: <data_dir>/<name>/<version>/{manifest.json,shards...}
+    device: Literal["cuda", "cpu"]
+
+
+class WorkerEvent(Document):
+    """One line of ``events-rank<r>.jsonl``. Which fields a kind carries:
+
+    started     step and samples to go on from (0 at a fresh start), world_size, total_steps, message
+    fallback    step of a checkpoint that was not usable, message (why; which one is tried next)
+    step        step (counted from 1), loss (mean over the global batch; null and non_finite if it was no number),
+                samples (consumed by all ranks since the run's first step), seconds (the whole step),
+                data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate
+    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model has a loss of its own), seconds, best
+    checkpoint  step, seconds (from the step's end to the pointer), size_bytes, sha256 (of the state file), reason
+    stopped     step, reason, saved (false: the save failed and an older checkpoint is what a resume will find)
+    finished    step, epochs
+    error       code (exit code), message
+    """
+
+    kind: EventKind
+    time: float  # seconds since the epoch
+    step: int | None = None
+    loss: float | None = None
+    non_finite: bool | None = None
+    samples: int | None = None
+    seconds: float | None = None
+    data_wait_seconds: float | None = None
+    learning_rate: float | None = None
+    world_size: int | None = None
+    total_steps: int | None = None
+    epochs: float | None = None
+    eval_loss: float | None = None
+    eval_accuracy: float | None = None
+    best: bool | None = None
+    size_bytes: int | None = None
+    sha256: str | None = None
+    reason: str | None = None
+    saved: bool | None = None
+    code: int | None = None
+    message: str | None = None
+
+    def to_line(self) -> str:
+        """JSON with the fields that were given (a given None is null), ending in a newline."""
+        return self.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+
+
+class ExitReport(Document):
+    """How one rank ended. ``code`` is one of trainer.exit_codes.Exit; ``message`` is one line for people."""
+
+    code: int
+    message: str
+    step: int | None = None  # the last step this rank finished
+
+
+def generation_dir(state_dir: str | Path, run: str, generation: int) -> Path:
+    return Path(state_dir) / "runs" / run / f"gen-{generation:04d}"
+
+
+def events_file(gen_dir: str | Path, rank: int) -> Path:
+    return Path(gen_dir) / f"events-rank{rank}.jsonl"
+
+
+def exit_file(gen_dir: str | Path, rank: int) -> Path:
+    return Path(gen_dir) / f"exit-rank{rank}.json"
