@@ -1,11 +1,11 @@
-"""What the agent hands to its workers and what it reads back from them; all of it files in the generation's folder.
+"""What the agent hands to its workers and what it reads back from them: files in the generation's folder.
 
 ``<state-dir>/runs/<run>/gen-<n>/`` (`generation_dir`; n with four digits) holds::
 
     worker.json            WorkerConfig, written by the agent, read by every rank of this node
-    stop                   written by the agent: every rank stops at one step, saves and exits; its text is the reason
-    events-rank<r>.jsonl   WorkerEvent lines, appended by global rank r (loss, evaluation, checkpoint: rank 0 only)
-    exit-rank<r>.json      ExitReport, written by global rank r before it exits (torchrun itself only returns 0 or 1)
+    stop                   written by the agent: all ranks stop at one step, save and exit; its text is the reason
+    events-rank<r>.jsonl   WorkerEvent lines, appended by global rank r (eval, checkpoint: rank 0 only)
+    exit-rank<r>.json      ExitReport, written by global rank r before it exits (torchrun only tells 0 or 1)
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ class WorkerEvent(Document):
     """One line of ``events-rank<r>.jsonl``. Which fields a kind carries:
 
     started     step and samples to go on from (0 at a fresh start), world_size, total_steps, message
-    fallback    step of a checkpoint that was not usable, message (why; which one is tried next)
-    step        step (counted from 1), loss (mean over the global batch; null and non_finite if it was no number),
+    fallback    step of a checkpoint that was not usable, message (why)
+    step        step (counted from 1), loss (mean over the global batch; null and non_finite if no number),
                 samples (consumed by all ranks since the run's first step), seconds (the whole step),
                 data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate
-    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model has a loss of its own), seconds, best
-    checkpoint  step, seconds (from the step's end to the pointer), size_bytes, sha256 (of the state file), reason
-    stopped     step, reason, saved (false: the save failed and an older checkpoint is what a resume will find)
-    finished    step, epochs
+    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model has a loss of its own), seconds,
+                best
+    checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
+                file), reason (periodic, best, final, or the reason of a stop)
+    stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
+    finished    step, epochs, first_loss and last_loss (mean of the first and last tenth of all the run's
+                steps, whatever generation made them), eval_loss, eval_accuracy
     error       code (exit code), message
     """
 
@@ -63,6 +66,8 @@ class WorkerEvent(Document):
     world_size: int | None = None
     total_steps: int | None = None
     epochs: float | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
     eval_loss: float | None = None
     eval_accuracy: float | None = None
     best: bool | None = None
