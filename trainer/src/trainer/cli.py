@@ -1,0 +1,72 @@
+"""The ``trainer`` command. Each subcommand's module is imported in full only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+
+from . import __version__
+from .errors import TrainerError
+
+# Modules with `add_parser(subparsers)`, which sets `run` (arguments -> exit code) as the parser's default. None of
+# them imports torch or boto3 at its top, so that `trainer --help` answers at once.
+COMMANDS = (
+    "trainer.cli_run",
+    "trainer.cli_dataset",
+    "trainer.selfcheck.cli",
+    "trainer.bench.cli",
+    "trainer.agent.cli",
+)
+
+DESCRIPTION = """\
+GPU training on a group of nodes that verify themselves, survive interruption and measure everything.
+
+A researcher needs three commands:
+  trainer dataset publish ...        put a dataset version into its bucket
+  trainer run start --run NAME ...   start a training on the nodes of a group
+  trainer run fetch --run NAME ...   get the best checkpoint, verified by its SHA-256
+
+A node runs the agent by itself:
+  trainer selfcheck                  is this machine fit for training?
+  trainer agent --document FILE      what every node of a group runs
+"""
+
+EPILOG = """\
+Exit codes: 0 done, 2 bad configuration, 10-14 the machine, 20 the dataset, 21 storage, 30-32 the training,
+40 a checkpoint, 70 a bug, 75/76 stopped on notice. Faults are told in one line on standard error.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainer",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"trainer {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        importlib.import_module(module).add_parser(subparsers)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return int(run(arguments))
+    except TrainerError as error:
+        print(f"trainer: {error.code.name} ({error.code.value}): {error.message}", file=sys.stderr)
+        return int(error.code)
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        print("trainer: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
