@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from . import __version__
-from .errors import TrainerError
+from .errors import Fault
 
 # Modules with `add_parser(subparsers)`, which sets `run` (arguments -> exit code) as the parser's default. None of
 # them imports torch or boto3 at its top, so that `trainer --help` answers at once.
@@ -58,9 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return int(run(arguments))
-    except TrainerError as error:
-        print(f"trainer: {error.code.name} ({error.code.value}): {error.message}", file=sys.stderr)
-        return int(error.code)
+    except Fault as fault:
+        print(f"trainer: {fault.exit_code.name} ({fault.exit_code.value}): {fault}", file=sys.stderr)
+        return int(fault.exit_code)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:

@@ -1,14 +1,47 @@
-"""The one exception for people: a line that says what is wrong, where and what to do, with its exit code."""
+"""Faults that end a process with a named exit code and one line for people; everything else is a bug (70)."""
 
 from __future__ import annotations
 
 from .exit_codes import Exit
 
 
-class TrainerError(Exception):
-    """A fault with a named exit code; ``trainer`` prints its line without a stack trace."""
+class Fault(Exception):
+    """What is wrong, where, and what to do, in one line. ``exit_code`` is what the process ends with."""
 
-    def __init__(self, code: Exit, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+    exit_code = Exit.BUG
+
+
+class ConfigurationError(Fault):
+    exit_code = Exit.CONFIGURATION
+
+
+class DatasetError(Fault):
+    """A dataset version is missing or its bytes are not those that were published."""
+
+    exit_code = Exit.DATASET
+
+
+class StoreError(Fault):
+    """S3, credentials or clock; may pass."""
+
+    exit_code = Exit.S3
+
+
+class NonFiniteError(Fault):
+    exit_code = Exit.NON_FINITE
+
+
+class OutOfMemoryError(Fault):
+    exit_code = Exit.OUT_OF_MEMORY
+
+
+class PeerLostError(Fault):
+    exit_code = Exit.PEER_LOST
+
+
+class FencedError(PeerLostError):
+    """A newer generation owns the run: this one must not write any more."""
+
+
+class CheckpointError(Fault):
+    exit_code = Exit.CHECKPOINT
