@@ -3,7 +3,7 @@
 ``<state-dir>/runs/<run>/gen-<n>/`` (`generation_dir`; n with four digits) holds::
 
     worker.json            WorkerConfig, written by the agent, read by every rank of this node
-    stop                   written by the agent: all ranks stop at one step, save and exit; its text is the reason
+    stop                   written by the agent: all ranks stop at one step, save, exit; its text is why
     events-rank<r>.jsonl   WorkerEvent lines, appended by global rank r (eval, checkpoint: rank 0 only)
     exit-rank<r>.json      ExitReport, written by global rank r before it exits (torchrun only tells 0 or 1)
 """
