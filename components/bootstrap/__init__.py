@@ -1,0 +1,1 @@
+"""What a node boots with: user data, the node document and the trainer release."""

@@ -1,0 +1,1 @@
+"""VPC, subnets, routes, endpoints and security groups."""

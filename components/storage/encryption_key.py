@@ -1,0 +1,120 @@
+"""The stack's own KMS key."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import pulumi
+import pulumi_aws as aws
+
+from components.iam import partition, policy_document
+
+DELETION_WINDOW_DAYS = 30  # the longest: what is encrypted with a deleted key is lost
+
+
+@dataclass(frozen=True)
+class EncryptionKeyArgs:
+    """One key for buckets, volumes, logs and alerts of a stack."""
+
+    base_name: str
+    """Prefix and stack; the key's alias is alias/<base_name>."""
+
+    region: str
+    """The region whose CloudWatch Logs may use the key."""
+
+    account_id: str
+    """The twelve digits of the account that owns the key."""
+
+    retain: bool
+    """True: the key is protected and stays when the stack goes, as retained buckets cannot be read without it."""
+
+
+class EncryptionKey(pulumi.ComponentResource):
+    """A rotating key whose policy lets in whoever must encrypt on the stack's behalf.
+
+    Auto Scaling starts nodes with its service-linked role: without the two statements for it every node with a volume
+    under this key dies at launch. The role exists once an account has had any Auto Scaling group; in a new account
+    ``aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com`` makes it.
+    """
+
+    key_arn: pulumi.Output[str]
+    ready: list[pulumi.Resource]
+
+    def __init__(self, name: str, args: EncryptionKeyArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+        super().__init__("gputraining:storage:EncryptionKey", name, None, opts)
+        key = aws.kms.Key(
+            f"{name}-key",
+            description=f"Buckets, volumes, logs and alerts of {args.base_name}",
+            enable_key_rotation=True,
+            deletion_window_in_days=DELETION_WINDOW_DAYS,
+            policy=key_policy(args.base_name, args.region, args.account_id),
+            tags={"Name": args.base_name},
+            opts=pulumi.ResourceOptions(parent=self, protect=args.retain, retain_on_delete=args.retain),
+        )
+        aws.kms.Alias(
+            f"{name}-alias",
+            name=f"alias/{args.base_name}",
+            target_key_id=key.key_id,
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=args.retain),
+        )
+        self.key_arn = key.arn
+        self.ready = [key]
+        self.register_outputs({"keyArn": self.key_arn})
+
+
+def key_policy(base_name: str, region: str, account_id: str) -> str:
+    """The account through IAM; Auto Scaling's service-linked role; this stack's log groups; CloudWatch's alarms."""
+    arn = f"arn:{partition(region)}"
+    auto_scaling = {
+        "AWS": [
+            f"{arn}:iam::{account_id}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+        ]
+    }
+    use = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+    return policy_document(
+        [
+            {
+                "Sid": "AccountThroughIam",
+                "Effect": "Allow",
+                "Principal": {"AWS": [f"{arn}:iam::{account_id}:root"]},
+                "Action": ["kms:*"],
+                "Resource": "*",
+            },
+            {
+                "Sid": "AutoScalingUsesVolumes",
+                "Effect": "Allow",
+                "Principal": auto_scaling,
+                "Action": use,
+                "Resource": "*",
+            },
+            {
+                "Sid": "AutoScalingAttachesVolumes",
+                "Effect": "Allow",
+                "Principal": auto_scaling,
+                "Action": ["kms:CreateGrant"],
+                "Resource": "*",
+                "Condition": {"Bool": {"kms:GrantIsForAWSResource": ["true"]}},
+            },
+            {
+                "Sid": "LogGroupsOfTheStack",
+                "Effect": "Allow",
+                "Principal": {"Service": [f"logs.{region}.amazonaws.com"]},
+                "Action": use,
+                "Resource": "*",
+                "Condition": {
+                    "ArnLike": {
+                        "kms:EncryptionContext:aws:logs:arn": [
+                            f"{arn}:logs:{region}:{account_id}:log-group:/{base_name}/*"
+                        ]
+                    }
+                },
+            },
+            {
+                "Sid": "AlarmsToTheEncryptedTopic",
+                "Effect": "Allow",
+                "Principal": {"Service": ["cloudwatch.amazonaws.com"]},
+                "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+                "Resource": "*",
+                "Condition": {"StringEquals": {"aws:SourceAccount": [account_id]}},
+            },
+        ]
+    )
