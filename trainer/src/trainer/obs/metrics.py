@@ -1,0 +1,91 @@
+"""The list of all metrics, and the only one: the exporter refuses what is not in it, rules are tested against it.
+
+Base units (bytes, seconds, watts, celsius, hertz, ratio from 0 to 1), prefix ``trainer_``, devices ``trainer_gpu_``.
+A value that is not known is not exported; it is never zero. Plain data: no torch, no prometheus_client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+STEP_SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+GPU = ("gpu", "uuid")  # index in NVML's order, and the id that torch, NVML and CUDA agree on
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str  # as Prometheus shows it; a counter's ends in _total, a histogram's series add _bucket, _sum, _count
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    def series(self) -> tuple[str, ...]:
+        """The names a PromQL expression may use."""
+        if self.kind == "histogram":
+            return (f"{self.name}_bucket", f"{self.name}_sum", f"{self.name}_count")
+        return (self.name,)
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("trainer_up", "gauge", "1 while the node's agent runs."),
+    Metric("trainer_info", "gauge", "Always 1; the versions are the labels.", ("version", "torch")),
+    Metric("trainer_selfcheck_passed", "gauge", "1 if the self-check let the node train, 0 if it did not."),
+    Metric("trainer_selfcheck_seconds", "gauge", "How long the self-check took."),
+    Metric(
+        "trainer_selfcheck_matmul_tflops",
+        "gauge",
+        "Median of the self-check's matrix products, in 10^12 operations a second.",
+        ("device", "dtype"),
+    ),
+    Metric("trainer_run_info", "gauge", "1 for the run that the node takes part in.", ("run",)),
+    Metric("trainer_run_active", "gauge", "1 while the node's workers train, 0 while it waits."),
+    Metric("trainer_generation", "gauge", "Number of the run's generation that this node last took part in."),
+    Metric("trainer_step", "gauge", "Last finished optimizer step."),
+    Metric("trainer_total_steps", "gauge", "Optimizer steps of the whole run."),
+    Metric("trainer_loss", "gauge", "Mean training loss of the last step's global batch."),
+    Metric("trainer_eval_loss", "gauge", "Loss of the last held-out evaluation."),
+    Metric("trainer_eval_accuracy", "gauge", "Accuracy of the last held-out evaluation, 0 to 1."),
+    Metric("trainer_step_seconds", "histogram", "Whole optimizer steps.", (), STEP_SECONDS_BUCKETS),
+    Metric("trainer_samples_total", "counter", "Samples consumed by all ranks while this agent watched."),
+    Metric("trainer_data_wait_seconds_total", "counter", "Time that steps waited for data, slowest rank."),
+    Metric("trainer_checkpoint_age_seconds", "gauge", "Since the last complete checkpoint of the running generation."),
+    Metric("trainer_checkpoint_duration_seconds", "gauge", "Last save, from the step's end to the moved pointer."),
+    Metric("trainer_checkpoints_total", "counter", "Complete checkpoints written."),
+    Metric("trainer_recoveries_total", "counter", "Generations entered after the run's first one on this node."),
+    Metric("trainer_lost_steps_total", "counter", "Steps that were done and had to be done again after a resume."),
+    Metric(
+        "trainer_interruption_notices_total",
+        "counter",
+        "Notices from the metadata service.",
+        ("kind",),  # spot, rebalance, termination
+    ),
+    Metric("trainer_imds_up", "gauge", "1 if the metadata service answered the last poll, 0 if it timed out."),
+    Metric("trainer_gpu_utilization_ratio", "gauge", "Share of time in which any kernel ran; no efficiency.", GPU),
+    Metric("trainer_gpu_memory_used_bytes", "gauge", "Device memory in use, without the driver's reserve.", GPU),
+    Metric("trainer_gpu_memory_total_bytes", "gauge", "Device memory.", GPU),
+    Metric("trainer_gpu_power_watts", "gauge", "Board power.", GPU),
+    Metric("trainer_gpu_temperature_celsius", "gauge", "Core temperature.", GPU),
+    Metric(
+        "trainer_gpu_temperature_margin_celsius",
+        "gauge",
+        "Distance to the device's own slowdown temperature; may be negative.",
+        GPU,
+    ),
+    Metric("trainer_gpu_clock_hertz", "gauge", "SM clock.", GPU),
+    Metric("trainer_gpu_throttle", "gauge", "1 while the clock is held down for this reason.", (*GPU, "reason")),
+    Metric("trainer_gpu_xid_total", "counter", "XID errors in the kernel log since the agent started.", ("xid",)),
+    Metric(
+        "trainer_gpu_ecc_uncorrected_total", "counter", "Uncorrected memory errors since the driver was loaded.", GPU
+    ),
+)
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+
+def series_names() -> frozenset[str]:
+    """Every name that a rule or a dashboard may read."""
+    return frozenset(name for metric in METRICS for name in metric.series())
