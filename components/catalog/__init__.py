@@ -1,7 +1,7 @@
 """Dated facts about AWS as data files, and the look-ups over them.
 
-A fact lives in one JSON file beside this module with the date it was read and where. Nothing here decides anything:
-the plans do.
+A fact lives in one JSON file beside this module with the date it was read and where. Nothing here decides
+anything: the plans do.
 """
 
 from .image_profiles import IMAGE_PROFILES, ImageProfile, image_profile

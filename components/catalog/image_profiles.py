@@ -11,9 +11,10 @@ from .lookup import Row, UnknownName, read_rows
 class ImageProfile(Row):
     """What an image provides.
 
-    ``torch_site_packages`` is None where the image has no torch: it then comes as a hashed artifact of the trainer
-    release. ``abi`` names the release artifact for the image's interpreter; ``host`` stands for the interpreter of
-    the machine that runs the program (local cloud only). ``unverified`` names what no document confirmed.
+    ``torch_site_packages`` is None where the image has no torch: it then comes as a hashed artifact of the
+    trainer release. ``abi`` names the release artifact for the image's interpreter; ``host`` stands for the
+    interpreter of the machine that runs the program (local cloud only). ``unverified`` names what no document
+    confirmed.
     """
 
     name: str
@@ -22,7 +23,9 @@ class ImageProfile(Row):
     interpreter: str  # path of the Python that the trainer's own environment is made from
     abi: str
     torch_site_packages: str | None
-    families: tuple[str, ...]  # instance families the image boots on with a working driver; "*" is every family
+    families: tuple[
+        str, ...
+    ]  # instance families the image boots on with a working driver; "*" is every family
     architecture: Literal["x86_64", "arm64"]
     accelerator: Literal["nvidia", "none"]
     nvme_owner: Literal["image", "none"]  # image: it mounts the instance-store disks itself

@@ -58,9 +58,10 @@ class QuotaCodes(Facts):
 class InstanceType(Row):
     """One EC2 instance type.
 
-    ``efa_layout`` lists the interfaces of an EFA node as the EC2 user guide recommends them: one plain interface
-    with the address on card 0, EFA-only interfaces beside it. It is empty where the type has no EFA. The number of
-    EFAs is ``max_efa_interfaces`` and never the number of cards: p6-b300 has 17 cards and 16 EFAs.
+    ``efa_layout`` lists the interfaces of an EFA node as the EC2 user guide recommends them: one plain
+    interface with the address on card 0, EFA-only interfaces beside it. It is empty where the type has no
+    EFA. The number of EFAs is ``max_efa_interfaces`` and never the number of cards: p6-b300 has 17 cards and
+    16 EFAs.
     """
 
     name: str

@@ -1,0 +1,303 @@
+"""What values may be together: the rules over the stack as a whole. Group rules are in `group_rules.py`.
+
+Each rule is a function from settings to faults. Where the configuration has faults of shape, rules run over
+its sound part: a rule that reads a broken field ends there, the others are not kept from judging.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ipaddress import IPv4Network
+
+from components.catalog import INSTANCE_TYPES, nearest
+
+from . import group_rules
+from .faults import Fault, Path
+from .model import Section, Settings
+
+# CloudWatch PutRetentionPolicy takes these days only (botocore logs model, 2026).
+RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+PRIVATE_RANGES = tuple(IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+# A VPC is at most a /16 (VPC user guide); below /21 a zone's public slot would be smaller than AWS's least,
+# /28. The network plan cuts the block and names the same limits; a test compares them.
+LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX, PRIVATE_EXTRA_BITS = 16, 21, 4
+RESERVED_ADDRESSES = 5  # of every subnet, VPC user guide
+MAX_BUCKET_NAME = 63
+MAX_ROLE_NAME = 64
+ROLE_NAME_EXTRA = len("-node-") + 7  # role suffix and the random part of the name
+MAX_TAGS = 40  # AWS takes 50 a resource; the program and the services add their own
+
+FloatingRule = Callable[[Settings], Iterator[Fault]]
+
+
+def judge(settings: Settings) -> list[Fault]:
+    """All faults that the settings have together; they may lack fields that were broken by themselves."""
+    faults: list[Fault] = []
+    for rule in RULES:
+        faults += _as_far_as_sound(rule(settings))
+    groups = getattr(settings, "gpu_groups", [])
+    for place, group in enumerate(groups):
+        for rule in group_rules.RULES:
+            faults += _as_far_as_sound(rule(group, ("gpuGroups", place), settings))
+    return faults
+
+
+def _as_far_as_sound(found: Iterable[Fault]) -> list[Fault]:
+    """The rule's faults up to the first field that is absent because it was broken."""
+    faults: list[Fault] = []
+    try:
+        faults.extend(found)
+    except AttributeError as absent:
+        if not (isinstance(absent.obj, Section) and absent.name in type(absent.obj).model_fields):
+            raise
+    return faults
+
+
+def stack_name_fits_names(s: Settings) -> Iterator[Fault]:
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", s.stack):
+        yield Fault((), f"the stack name '{s.stack}' cannot be part of a bucket name", "use a-z, 0-9 and -")
+
+
+def names_fit_their_limits(s: Settings) -> Iterator[Fault]:
+    """Bucket names end in the 12 digits of the account."""
+    longest = MAX_BUCKET_NAME - len(f"{s.base_name}-data--") - 12
+    if len(f"{s.base_name}-artifacts-") + 12 > MAX_BUCKET_NAME:
+        yield Fault(
+            ("namePrefix",),
+            f"'{s.base_name}' makes bucket names above {MAX_BUCKET_NAME} characters",
+            "shorten the prefix or the stack's name",
+        )
+    for place, dataset in enumerate(s.datasets):
+        if len(dataset.name) > longest:
+            yield Fault(
+                ("datasets", place, "name"),
+                f"'{dataset.name}' makes a bucket name above {MAX_BUCKET_NAME} characters",
+                f"at most {longest} characters with this prefix and stack",
+            )
+
+
+def role_names_fit(s: Settings) -> Iterator[Fault]:
+    longest = MAX_ROLE_NAME - ROLE_NAME_EXTRA - len(s.base_name) - 1
+    for place, group in enumerate(s.gpu_groups):
+        if len(group.name) > longest:
+            yield Fault(
+                ("gpuGroups", place, "name"),
+                f"'{group.name}' makes an IAM role name above {MAX_ROLE_NAME} characters",
+                f"at most {longest} characters with this prefix and stack",
+            )
+
+
+def accounts_are_account_ids(s: Settings) -> Iterator[Fault]:
+    for place, account in enumerate(s.allowed_account_ids):
+        if not re.fullmatch(r"\d{12}", account):
+            yield Fault(
+                ("allowedAccountIds", place), f"'{account}' is no account id", "write its 12 digits in quotes"
+            )
+    yield from _twice(s.allowed_account_ids, ("allowedAccountIds",), ())
+
+
+def names_are_unique(s: Settings) -> Iterator[Fault]:
+    yield from _twice([dataset.name for dataset in s.datasets], ("datasets",), ("name",))
+
+
+def group_names_are_unique(s: Settings) -> Iterator[Fault]:
+    yield from _twice([group.name for group in s.gpu_groups], ("gpuGroups",), ("name",))
+
+
+def region_is_known(s: Settings) -> Iterator[Fault]:
+    known = {region for type_ in INSTANCE_TYPES.values() for region in type_.regions}
+    if s.region not in known:
+        yield Fault(
+            ("region",),
+            f"'{s.region}' is no region that offers a GPU instance type of the catalog",
+            "use one that does",
+            nearest(s.region, known),
+        )
+
+
+def cidr_is_a_private_block(s: Settings) -> Iterator[Fault]:
+    path, cidr = ("network", "cidr"), s.network.cidr
+    try:
+        block = IPv4Network(cidr, strict=False)
+    except ValueError:
+        yield Fault(path, f"'{cidr}' is no IPv4 block", "write one such as 10.42.0.0/16")
+        return
+    if str(block) != cidr:
+        yield Fault(
+            path, f"'{cidr}' has bits set below its prefix", "write the block's first address", str(block)
+        )
+    if not any(block.subnet_of(private) for private in PRIVATE_RANGES):
+        yield Fault(
+            path, f"{cidr} is not private", "take it from 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+        )
+    if block.prefixlen > SMALLEST_VPC_PREFIX:
+        yield Fault(
+            path,
+            f"{cidr} is too small for a public and a private subnet in every zone",
+            f"take a /{SMALLEST_VPC_PREFIX} or larger, up to /{LARGEST_VPC_PREFIX}",
+        )
+    if block.prefixlen < LARGEST_VPC_PREFIX:
+        yield Fault(path, f"{cidr} is larger than AWS allows", f"take a /{LARGEST_VPC_PREFIX} or smaller")
+
+
+def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
+    """Every node takes one address; EFA-only interfaces take none."""
+    try:
+        prefix = s.network.network.prefixlen
+    except ValueError:
+        return  # told by cidr_is_a_private_block
+    if not LARGEST_VPC_PREFIX <= prefix <= SMALLEST_VPC_PREFIX:
+        return
+    room = 2 ** (32 - prefix - PRIVATE_EXTRA_BITS) - RESERVED_ADDRESSES
+    needed: Counter[str] = Counter()
+    for group in s.gpu_groups:
+        if group.zones is not None and len(group.zones) == 1:
+            needed[group.zones[0]] += group.max_nodes
+    for zone, nodes in needed.items():
+        if nodes > room:
+            yield Fault(
+                ("network", "cidr"),
+                f"{s.network.cidr} is too small: {zone} may need {nodes} addresses and has {room}",
+                "take a larger block or fewer nodes",
+            )
+
+
+def zones_are_of_the_region(s: Settings) -> Iterator[Fault]:
+    for place, zone in enumerate(s.network.availability_zones):
+        path = ("network", "availabilityZones", place)
+        if re.fullmatch(rf"{re.escape(s.region)}[a-h]", zone):
+            continue
+        if zone.startswith(f"{s.region}-"):
+            yield Fault(
+                path,
+                f"'{zone}' is a local or wavelength zone",
+                "use the region's own zones, such as "
+                f"{s.region}a: local zones have no NAT gateway and no EFA",
+            )
+        else:
+            yield Fault(path, f"'{zone}' is no zone of {s.region}", f"write it like {s.region}a")
+    yield from _twice(s.network.availability_zones, ("network", "availabilityZones"), ())
+
+
+def log_retention_is_one_that_cloudwatch_takes(s: Settings) -> Iterator[Fault]:
+    yield from _retention(s.monitoring.retention_days, ("monitoring", "retentionDays"))
+
+
+def flow_log_retention_is_one_that_cloudwatch_takes(s: Settings) -> Iterator[Fault]:
+    if s.network.flow_log_retention_days is not None:
+        yield from _retention(s.network.flow_log_retention_days, ("network", "flowLogRetentionDays"))
+
+
+def kms_mode_and_key_agree(s: Settings) -> Iterator[Fault]:
+    if s.kms.mode == "existing" and s.kms.key_arn is None:
+        yield Fault(("kms", "keyArn"), "missing", "mode existing needs the key's ARN")
+    elif s.kms.mode != "existing" and s.kms.key_arn is not None:
+        yield Fault(
+            ("kms", "keyArn"), f"mode {s.kms.mode} does not use it", "remove it or write mode: existing"
+        )
+    elif s.kms.key_arn is not None and s.kms.key_arn.split(":")[3] != s.region:
+        yield Fault(("kms", "keyArn"), f"the key is not in {s.region}", "use a key of the stack's region")
+
+
+def tags_are_allowed(s: Settings) -> Iterator[Fault]:
+    """Limits of the EC2 user guide, Tag your resources (2026)."""
+    for key, value in s.tags.items():
+        if key.lower().startswith("aws:"):
+            yield Fault(("tags", key), "the prefix aws: is AWS's own", "choose another key")
+        if not 1 <= len(key) <= 128:
+            yield Fault(("tags", key), f"the key has {len(key)} characters", "at least 1, at most 128")
+        if len(value) > 256:
+            yield Fault(("tags", key), f"the value has {len(value)} characters", "at most 256")
+    if len(s.tags) > MAX_TAGS:
+        yield Fault(("tags",), f"{len(s.tags)} tags", f"at most {MAX_TAGS}")
+
+
+def alert_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
+    for place, address in enumerate(s.monitoring.alerts.emails):
+        if not re.fullmatch(r"[^@\s,;]+@[^@\s,;]+\.[^@\s.,;]+", address):
+            yield Fault(
+                ("monitoring", "alerts", "emails", place),
+                f"'{address}' is no e-mail address",
+                "write one address, such as gpu-oncall@example.com",
+            )
+    yield from _twice(s.monitoring.alerts.emails, ("monitoring", "alerts", "emails"), ())
+
+
+def alert_topic_is_of_the_region(s: Settings) -> Iterator[Fault]:
+    arn = s.monitoring.alerts.sns_topic_arn
+    if arn is not None and arn.split(":")[3] != s.region:
+        yield Fault(
+            ("monitoring", "alerts", "snsTopicArn"),
+            f"the topic is not in {s.region}",
+            "alarms reach topics of their own region only",
+        )
+
+
+def cluster_and_kubeconfig_agree(s: Settings) -> Iterator[Fault]:
+    if s.monitoring.cluster == "existing" and s.monitoring.kubeconfig is None:
+        yield Fault(
+            ("monitoring", "kubeconfig"),
+            "missing",
+            "cluster existing needs it: "
+            "pulumi config set --secret --path gpu-training:monitoring.kubeconfig < kubeconfig",
+        )
+    if s.monitoring.cluster == "none" and s.monitoring.kubeconfig is not None:
+        yield Fault(
+            ("monitoring", "kubeconfig"),
+            "cluster none does not use it",
+            "remove it or write cluster: existing",
+        )
+
+
+def floors_are_speeds(s: Settings) -> Iterator[Fault]:
+    for dtype, tflops in s.self_check.floors_tflops.items():
+        path = ("selfCheck", "floorsTflops", dtype)
+        if dtype not in DTYPES:
+            yield Fault(path, "unknown data type", f"one of {', '.join(DTYPES)}", nearest(dtype, DTYPES))
+        if tflops <= 0:
+            yield Fault(path, f"{tflops} is no speed", "write TFLOPS above 0")
+
+
+def _retention(days: int, path: Path) -> Iterator[Fault]:
+    if days not in RETENTION_DAYS:
+        closest = min(RETENTION_DAYS, key=lambda allowed: abs(allowed - days))
+        yield Fault(
+            path,
+            f"CloudWatch does not keep logs for {days} days",
+            f"one of {', '.join(map(str, RETENTION_DAYS))}",
+            str(closest),
+        )
+
+
+def _twice(values: Sequence[str], path: Path, below: Path) -> Iterator[Fault]:
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            yield Fault((*path, place, *below), f"'{value}' is there twice", "name each once")
+
+
+DTYPES = ("fp32", "tf32", "bf16", "fp16")  # what the self-check measures
+RULES: tuple[FloatingRule, ...] = (
+    stack_name_fits_names,
+    region_is_known,
+    accounts_are_account_ids,
+    names_fit_their_limits,
+    tags_are_allowed,
+    kms_mode_and_key_agree,
+    cidr_is_a_private_block,
+    zones_have_room_for_their_nodes,
+    zones_are_of_the_region,
+    flow_log_retention_is_one_that_cloudwatch_takes,
+    names_are_unique,
+    group_names_are_unique,
+    role_names_fit,
+    floors_are_speeds,
+    cluster_and_kubeconfig_agree,
+    log_retention_is_one_that_cloudwatch_takes,
+    alert_addresses_are_addresses,
+    alert_topic_is_of_the_region,
+)
