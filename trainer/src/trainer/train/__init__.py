@@ -1,0 +1,1 @@
+"""The training itself: loop, checkpoints, evaluation, stop requests."""
