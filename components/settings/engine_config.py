@@ -40,9 +40,9 @@ def parse(config: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:
     faults: list[Fault] = []
     for full_key, text in config.items():
         namespace, _, key = full_key.partition(":")
-        if namespace == NAMESPACE:
+        if namespace == NAMESPACE and text:  # empty is how Pulumi.yaml says that a text is absent
             values[key] = _parsed(text)
-        elif nearest(namespace, [NAMESPACE]) is not None:
+        elif namespace != NAMESPACE and nearest(namespace, [NAMESPACE]) is not None:
             faults.append(Fault((key,), f"set as '{full_key}', which nobody reads", "correct the namespace"))
     return values, faults
 

@@ -95,6 +95,8 @@ def _value_fault(root: type[Section], error: ErrorDetails) -> Fault:
         return Fault(path, f"{got} has the wrong type", f"write {KINDS[kind]}{example}")
     if kind == "literal_error" and field is not None:
         choices = [str(choice) for choice in get_args(field.annotation)]
+        if isinstance(error["input"], bool):  # YAML reads a bare on or off as one
+            return Fault(path, f"{got} is a boolean", f"write one of {', '.join(choices)}, in quotes")
         return Fault(
             path, f"{got} is not known", f"one of {', '.join(choices)}", nearest(str(error["input"]), choices)
         )
