@@ -31,7 +31,7 @@ def artifacts_bucket(arguments: argparse.Namespace) -> str:
     bucket = arguments.artifacts_bucket
     if not bucket:
         raise ConfigurationError(
-            f"which stack? give --artifacts-bucket or set {BUCKET_VARIABLE} (the stack's output artifactsBucket)"
+            f"which stack? give --artifacts-bucket or set {BUCKET_VARIABLE} (stack output artifactsBucket)"
         )
     return str(bucket).removeprefix("s3://").rstrip("/")
 

@@ -44,8 +44,7 @@ class WorkerEvent(Document):
     step        step (counted from 1), loss (mean over the global batch; null and non_finite if no number),
                 samples (consumed by all ranks since the run's first step), seconds (the whole step),
                 data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate
-    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model has a loss of its own), seconds,
-                best
+    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits), seconds, best
     checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
                 file), reason (periodic, best, final, or the reason of a stop)
     stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
