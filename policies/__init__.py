@@ -1,0 +1,1 @@
+"""The policy pack: `rules/` judges, `__main__.py` serves the rules to the engine."""

@@ -1,0 +1,32 @@
+"""All rules of the pack, one a file."""
+
+from . import (
+    bucket_hardening,
+    efa_self_rules,
+    encrypted_volumes,
+    iam_no_star_star,
+    imdsv2_required,
+    log_retention_set,
+    no_inline_security_group_rules,
+    no_latest_template_version,
+    no_public_ip_on_gpu_nodes,
+    no_secrets_in_user_data,
+    no_world_open_ingress,
+    spot_no_lowest_price,
+)
+from ._judge import AnyRule
+
+RULES: list[AnyRule] = [
+    bucket_hardening.RULE,
+    efa_self_rules.RULE,
+    encrypted_volumes.RULE,
+    iam_no_star_star.RULE,
+    imdsv2_required.RULE,
+    log_retention_set.RULE,
+    no_inline_security_group_rules.RULE,
+    no_latest_template_version.RULE,
+    no_public_ip_on_gpu_nodes.RULE,
+    no_secrets_in_user_data.RULE,
+    no_world_open_ingress.RULE,
+    spot_no_lowest_price.RULE,
+]
