@@ -1,5 +1,7 @@
-"""Serves the rules to the engine (`pulumi preview --policy-pack policies`). Rules live in `rules/`, never here:
-the pack's constructor starts a server and does not return."""
+"""Serves the rules to the engine (`pulumi preview --policy-pack policies`).
+
+Rules live in `rules/`, never here: the pack's constructor starts a server and does not return.
+"""
 
 from pulumi_policy import PolicyPack
 from rules import RULES  # pyright: ignore[reportMissingImports]  # the pack's folder is the import root here

@@ -1,7 +1,7 @@
 """Exceptions to a rule: which resource, for what reason, until when. They come from the pack's configuration:
 
     {"no-world-open-ingress": {"exceptions": [
-        {"resource": "jump-*", "reason": "TICKET-7: partner link until the VPN is up", "expires": "2027-03-31"}]}}
+        {"resource": "jump-*", "reason": "TICKET-7: until the VPN is up", "expires": "2027-03-31"}]}}
 
 There is no exception without a reason or without an end.
 """

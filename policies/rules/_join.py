@@ -1,7 +1,7 @@
 """Joining resources of a stack: who names whom.
 
-At preview an id is not known yet, but the engine already knows which resource it will come from. So a link is
-looked up in the dependencies of the one property first, and by equal plain names where a program writes those.
+At preview an id is not known yet, but the engine already knows which resource it will come from. So a link
+is looked up in the dependencies of the one property first, and by equal plain names where a program has them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What every rule is made of: its metadata, its findings, and a reader that tells "not known yet" from "absent".
+"""What every rule is made of: metadata, findings, and a reader that tells "not known yet" from "absent".
 
 A finding is one of four outcomes. Unknown is an outcome of its own: at preview a property may depend on a
-resource that does not exist yet. The SDK ends a rule at the first such read, and violations after it are lost;
-so rules here read through `leaves`, which hands unknown values out as `UNKNOWN`, and `report` says what was
-unknown only after it has reported every violation.
+resource that does not exist yet. The SDK ends a rule at the first such read, and violations after it are
+lost; so rules here read through `leaves`, which hands unknown values out as `UNKNOWN`, and `report` says what
+was unknown only after it has reported every violation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ UNKNOWN = _Unknown()
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation, or a property that is not known yet. `urn` and `name` are those of the resource it is about."""
+    """A violation, or a property that is not known yet; `urn` and `name` are the resource's."""
 
     outcome: Outcome
     message: str

@@ -1,4 +1,4 @@
-"""A bucket is judged together with the resources that carry its settings: since provider version 6 those are separate."""
+"""A bucket is judged together with the separate resources that carry its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUCKET = "aws:s3/bucket:Bucket"
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 ALGORITHMS = ("AES256", "aws:kms", "aws:kms:dsse")
 
-# A check reads one split resource: True where the setting is right, False where not, None where not known yet.
+# A check reads one split resource: True where the setting is right, False where not, None where unknown.
 Check = Callable[[PolicyResource], "bool | None"]
 
 
@@ -56,6 +56,7 @@ def _aborts_uploads(lifecycle: PolicyResource) -> bool | None:
         for status, days in zip(
             _at(lifecycle, "rules[*].status"),
             _at(lifecycle, "rules[*].abortIncompleteMultipartUpload.daysAfterInitiation"),
+            strict=True,
         )
     ]
     return True if True in answers else None if None in answers else False
@@ -80,8 +81,15 @@ def _denies_plain_http(statement: Mapping[str, Any]) -> bool:
         statement.get("Effect") == "Deny"
         and statement.get("Principal") in ("*", {"AWS": "*"})
         and statement.get("Action") in ("s3:*", ["s3:*"], "*", ["*"])
+        and _covers_bucket_and_objects(statement.get("Resource"))
         and [str(value).lower() for value in values] == ["false"]
     )
+
+
+def _covers_bucket_and_objects(resources: Any) -> bool:
+    names = resources if isinstance(resources, list) else [str(resources)]
+    objects = [name for name in names if name.endswith("/*")]
+    return "*" in names or bool(objects) and {name[:-2] for name in objects} <= set(names)
 
 
 # Which split resource carries a setting, how it is read, and what its absence means.
@@ -122,7 +130,7 @@ def judge(stack: list[PolicyResource]) -> Iterator[Finding]:
 
 RULE = StackRule(
     id="bucket-hardening",
-    why="A bucket without these settings leaks data, loses overwritten objects, or bills for forgotten uploads.",
+    why="A bucket without these settings leaks data, loses overwritten objects or bills forgotten uploads.",
     fix="declare beside the bucket: BucketPublicAccessBlock, BucketPolicy with a TLS-only statement, "
     "BucketServerSideEncryptionConfiguration, BucketVersioning, BucketLifecycleConfiguration",
     severity=Severity.HIGH,

@@ -1,5 +1,7 @@
-"""EFA traffic bypasses the kernel, and passes only between members of one security group that allows everything to
-and from itself; a CIDR block in the rule does not do (EC2 guide, "EFA-enabled security group")."""
+"""EFA passes only between members of one security group that allows all traffic to and from itself.
+
+A rule with a CIDR block does not do (EC2 guide, "EFA-enabled security group").
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def _separate(rule: PolicyResource, group: PolicyResource) -> bool | None:
 
 RULE = StackRule(
     id="efa-self-rules",
-    why="Without rules that allow all traffic to and from itself, EFA silently fails and NCCL hangs at start.",
+    why="Without rules that allow all traffic to and from itself, EFA fails silently and NCCL hangs.",
     fix='an ingress and an egress rule with ip_protocol="-1" that reference the security group itself',
     severity=Severity.MEDIUM,
     types=frozenset({TEMPLATE}),

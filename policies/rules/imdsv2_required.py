@@ -16,7 +16,7 @@ def judge(resource: ResourceValidationArgs) -> Iterator[Finding]:
         resource,
         "metadataOptions.httpTokens",
         lambda value: value == "required",
-        "metadata must be read with a session token, else one forged request hands out the node's credentials",
+        "metadata must be read with a session token, else one forged request gets the node's credentials",
     )
     yield from require(
         resource,

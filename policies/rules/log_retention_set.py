@@ -40,7 +40,7 @@ def judge(resource: ResourceValidationArgs) -> Iterator[Finding]:
         resource,
         "retentionInDays",
         lambda value: value in DAYS,
-        f"logs must expire after one of {', '.join(map(str, DAYS))} days; without it they are kept and paid for ever",
+        f"logs must expire after one of {', '.join(map(str, DAYS))} days, else they are paid for ever",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pulumi_policy import PolicyResource, Severity
 
 from ._join import of_type
-from ._judge import UNKNOWN, Finding, StackRule, leaves, unknown, violation
+from ._judge import UNKNOWN, Finding, StackRule, leaves, read, unknown, violation
 
 GROUP = "aws:autoscaling/group:Group"
 INSTANCE = "aws:ec2/instance:Instance"
@@ -29,14 +29,14 @@ def judge(stack: list[PolicyResource]) -> Iterator[Finding]:
 
 def _version(resource: PolicyResource, at: str, specification: Any) -> Iterator[Finding]:
     top_level = at.split(".")[0]
-    for _, version in [("", UNKNOWN)] if specification is UNKNOWN else leaves(specification, "version"):
-        if version is UNKNOWN:
-            # `latest_version` is unknown at preview and a number afterwards; anything else is an unknown of its own.
-            if not of_type(resource.property_dependencies.get(top_level, []), TEMPLATE):
-                yield unknown(resource, f"{at}.version")
-        elif not str(version or "").isdigit():
-            shown = version or "none, which means $Default"
-            yield violation(resource, f"{at}.version: {shown}; a new template version would not roll out")
+    version = UNKNOWN if specification is UNKNOWN else read(specification, "version")
+    if version is UNKNOWN:
+        # `latest_version` is unknown at preview and a number afterwards; from elsewhere it may be anything.
+        if not of_type(resource.property_dependencies.get(top_level, []), TEMPLATE):
+            yield unknown(resource, f"{at}.version")
+    elif not str(version or "").isdigit():
+        shown = version or "none, which means $Default"
+        yield violation(resource, f"{at}.version: {shown}; a new template version would not roll out")
 
 
 RULE = StackRule(

@@ -23,7 +23,7 @@ SUBNET_PATH = {GROUP: "vpcZoneIdentifiers[*]", INSTANCE: "subnetId"}
 def judge(stack: list[PolicyResource]) -> Iterator[Finding]:
     for resource in of_type(stack, TEMPLATE, INSTANCE):
         for at, value in leaves(resource.props, INTERFACE_PATH[resource.resource_type]):
-            # An instance's own address is computed where it is not declared; its subnet then decides, see below.
+            # An instance's address is computed where it is not declared; its subnet then decides, see below.
             if value is UNKNOWN and resource.resource_type == TEMPLATE:
                 yield unknown(resource, at)
             elif value is not UNKNOWN and is_true(value):

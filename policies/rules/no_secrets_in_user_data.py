@@ -1,4 +1,4 @@
-"""User data can be read by every process of the node and by everyone who may describe it: no secret belongs there."""
+"""User data can be read by every process of the node and by whoever may describe it: no secret belongs there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN_PATHS = {
     "aws:ec2/launchConfiguration:LaunchConfiguration": ("userData",),
     "aws:ec2/instance:Instance": ("userData",),
 }
-# A literal value is one that does not begin with a reference ($VAR, $(command), <name>) and is long enough to be one.
+# A literal secret does not begin like a reference ($VAR, $(command), <name>, ARN) and has some length.
 PATTERNS = {
     "AWS access key id": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
@@ -76,7 +76,7 @@ def _scan(resource: ResourceValidationArgs, at: str, text: str) -> Iterator[Find
 RULE = ResourceRule(
     id="no-secrets-in-user-data",
     why="User data is readable by every process on the node and by everyone who may describe the template.",
-    fix="let the node fetch the secret with its role (Secrets Manager, SSM parameter); write only the secret's name",
+    fix="write the secret's name only, and let the node fetch it with its role (Secrets Manager, SSM)",
     severity=Severity.CRITICAL,
     types=frozenset(BASE64_PATHS),
     judge=judge,

@@ -52,7 +52,7 @@ def _cidr(resource: ResourceValidationArgs, at: str, value: str) -> Iterator[Fin
 RULE = ResourceRule(
     id="no-world-open-ingress",
     why="A port that is open to the internet is found and attacked within minutes.",
-    fix="name the security group or the private CIDR block that needs access; for people, use Session Manager",
+    fix="name the security group or the private CIDR block that needs access; people use Session Manager",
     severity=Severity.CRITICAL,
     types=frozenset(PATHS),
     judge=judge,

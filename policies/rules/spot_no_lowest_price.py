@@ -27,7 +27,7 @@ def judge(resource: ResourceValidationArgs) -> Iterator[Finding]:
 
 RULE = ResourceRule(
     id="spot-no-lowest-price",
-    why="The lowest-price strategy picks the spot pools with the least spare capacity, so training is interrupted more.",
+    why="The lowest-price strategy picks the spot pools with the least spare capacity: more interruptions.",
     fix='spot_allocation_strategy="price-capacity-optimized"',
     severity=Severity.MEDIUM,
     types=frozenset({"aws:autoscaling/group:Group"}),

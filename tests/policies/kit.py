@@ -27,7 +27,7 @@ OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 
 
 @dataclass(frozen=True)
 class R:
-    """A resource of a test stack. `links` maps a property to the names of the resources that its value comes from."""
+    """A resource of a test stack. `links` maps a property to the resources that its value comes from."""
 
     type: str
     props: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class R:
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule has to say about some resources. `says` is a word that the message or the unknown path must hold."""
+    """What a rule has to say about some resources; `says` must be part of its message or unknown path."""
 
     what: str
     outcome: Outcome

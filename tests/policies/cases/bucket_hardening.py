@@ -76,6 +76,12 @@ CASES = [
     Case(
         "a policy for one action", Outcome.VIOLATION, stack(BucketPolicy=policy(Action="s3:GetObject")), "TLS"
     ),
+    Case(
+        "a policy for the objects only",
+        Outcome.VIOLATION,
+        stack(BucketPolicy=policy(Resource=["arn:aws:s3:::team-data/*"])),
+        "TLS",
+    ),
     Case("a policy without condition", Outcome.VIOLATION, stack(BucketPolicy=policy(Condition={})), "TLS"),
     Case("no JSON", Outcome.VIOLATION, stack(BucketPolicy={"policy": "deny"}), "TLS"),
     Case(
