@@ -1,4 +1,4 @@
-"""User data can be read by every process of the node and by whoever may describe it: no secret belongs there."""
+"""User data is open to every process of the node and to whoever may describe it: no secret belongs there."""
 
 from __future__ import annotations
 
