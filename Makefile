@@ -1,0 +1,56 @@
+# Every command of the project. `make` alone shows them.
+#
+#   STACK=<name>     the stack that `up`, `down`, `status` and `preview` are about
+#   SETUP_SYSTEM=1   install missing Debian packages too (root); CI sets it
+#   PYTHON=python3   any Python from 3.10 on; everything else is set up by the project
+
+PYTHON ?= python3
+STACK ?= local
+TOOLCHAIN = $(PYTHON) -m localcloud.toolchain
+PROGRAM = $(TOOLCHAIN) exec program
+WORKBENCH = $(TOOLCHAIN) exec workbench
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down status rehearse preview release test check lock clean
+
+help: ## show this list
+	@echo 'gpu-training: a GPU training environment on AWS that proves itself before it trains, and runs whole on this machine.'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Begin with `make up`: no AWS account, no Docker, nothing installed before; the first time takes minutes.'
+	@echo 'Options: STACK=dev|staging|prod (preview), JSON=1 or DIFF=1 (preview), SETUP_SYSTEM=1 (system packages).'
+
+setup: ## get every tool the project needs into ~/.cache/gpu-training, and nothing else
+	@$(TOOLCHAIN) ensure all
+
+up: ## bring up the local stack, publish the sample dataset, train on two nodes, and show the result
+	@$(WORKBENCH) -m localcloud.up --stack $(STACK)
+
+down: ## destroy the local stack and stop everything that runs
+	@$(WORKBENCH) -m localcloud.down --stack $(STACK)
+
+status: ## what runs now
+	@$(WORKBENCH) -m localcloud.status --stack $(STACK)
+
+rehearse: ## interrupt one local spot node and report what that costs
+	@$(WORKBENCH) -m localcloud.rehearse
+
+preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local
+	@$(PROGRAM) -m localcloud.preview $(STACK) $(if $(JSON),--json) $(if $(DIFF),--diff)
+
+release: ## build the trainer's release for the nodes into dist/
+	@$(PROGRAM) -m localcloud.release
+
+test: ## run all tests; ARGS='tests/unit -k plan' runs some
+	@$(WORKBENCH) -m pytest $(ARGS)
+
+check: ## formatter, linter, types, shell, workflow and alert rule checks
+	@$(WORKBENCH) -m localcloud.check
+
+lock: ## resolve requirements/*.in into locked files; UPGRADE=1 takes the newest versions
+	@$(TOOLCHAIN) lock $(if $(UPGRADE),--upgrade)
+
+clean: ## remove what was built in this checkout; the cache folder stays
+	@rm -rf dist .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The embedded default: the whole project on one machine, with no AWS account."""
