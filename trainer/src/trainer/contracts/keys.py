@@ -52,6 +52,10 @@ def run_selfcheck(run: str, instance_id: str) -> str:
     return f"runs/{run}/selfcheck/{instance_id}.json"
 
 
+def run_logs(run: str) -> str:
+    return f"runs/{run}/logs/"
+
+
 def run_log(run: str, generation: int, instance_id: str, name: str) -> str:
     """``name`` is events.jsonl (one line a step, rank 0 only) or worker.log."""
     return f"runs/{run}/logs/gen-{generation:04d}/{instance_id}/{name}"

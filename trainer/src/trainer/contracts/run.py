@@ -95,6 +95,7 @@ class MemberReport(Document):
     state: Literal["ready", "running", "leaving", "finished", "failed"]
     generation: int = Field(default=0, ge=0)  # the last generation this node ran or runs; 0: none yet
     exit_code: int | None = None  # how that generation ended here
+    message: str | None = None  # one line on a failure: what, where
     beat: int = Field(default=0, ge=0)
 
 
