@@ -1,0 +1,25 @@
+"""The stand-in Kubernetes provider: objects and Helm releases as declared.
+
+Run it as `python -m localcloud.provider.kubernetes`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .declared import Declared
+from .kinds import Place
+from .service import Package
+from .serving import main
+from .tables.kubernetes import kubernetes_kind
+
+PACKAGE = Package(
+    name="kubernetes",
+    version="4.0.0",
+    kind_of=kubernetes_kind,
+    place_of=lambda config, standing: Place(region="", account=""),
+    backend_of=lambda place, standing: Declared(),
+)
+
+if __name__ == "__main__":
+    sys.exit(main(PACKAGE))
