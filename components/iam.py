@@ -1,4 +1,4 @@
-"""IAM policy documents as canonical JSON, so that equal policies have equal text and never show as a change."""
+"""IAM policies as canonical JSON, so that equal policies have equal text and never show as a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def policy_document(statements: Sequence[Statement]) -> str:
 
 
 def trust_policy(service: str, account_id: str | None = None) -> str:
-    """Lets one AWS service assume a role; with ``account_id`` only on behalf of that account (confused deputy)."""
+    """Lets one AWS service assume a role; with ``account_id`` only on behalf of that account (confused
+    deputy).
+    """
     statement: dict[str, Any] = {
         "Effect": "Allow",
         "Principal": {"Service": [service]},

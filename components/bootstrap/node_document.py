@@ -1,7 +1,7 @@
 """The objects that a node boots from, as canonical JSON, and the names under which they lie in S3.
 
-The readers live in the trainer package, which is not imported here: the two meet in these documents only, and a test
-parses what is rendered here with the trainer's own models.
+The readers live in the trainer package, which is not imported here: the two meet in these documents only, and
+a test parses what is rendered here with the trainer's own models.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def cluster_document(
     groups: Mapping[str, tuple[str, int]],
     dataset_buckets: Mapping[str, str],
 ) -> str:
-    """``cluster.json``: the stack as a researcher's machine sees it. ``groups`` maps a name to its Auto Scaling
-    group and its maximum of nodes."""
+    """``cluster.json``: the stack as a researcher's machine sees it. ``groups`` maps a name to its Auto
+    Scaling group and its maximum of nodes.
+    """
     return canonical_json(
         {
             "schemaVersion": SCHEMA_VERSION,

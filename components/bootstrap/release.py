@@ -32,18 +32,21 @@ class Release:
     torch: dict[str, ReleaseFile]
 
     def trainer_for(self, abi: str) -> ReleaseFile:
-        """The trainer for an interpreter such as cp312, or for ``host``; ReleaseError where it was not built."""
+        """The trainer for an interpreter such as cp312, or ``host``; ReleaseError where it was not built."""
         if abi not in self.trainer:
             built = ", ".join(sorted(self.trainer)) or "none"
-            raise ReleaseError(f"the trainer release has no artifact for {abi} (it has: {built}): run 'make release'")
+            raise ReleaseError(
+                f"the trainer release has no artifact for {abi} (it has: {built}): run 'make release'"
+            )
         return self.trainer[abi]
 
     def torch_for(self, abi: str, image_profile: str) -> ReleaseFile:
         """torch for an image that has none; ReleaseError where the release does not carry it."""
         if abi not in self.torch:
             raise ReleaseError(
-                f"image profile '{image_profile}' has no torch and the trainer release carries none for {abi}: "
-                "choose an image profile with torch, or add the tar to 'torchArtifacts' in the release's manifest"
+                f"image profile '{image_profile}' has no torch and the trainer release carries none for "
+                f"{abi}: choose an image profile with torch, or add a tar of its wheels to "
+                "'torchArtifacts' in the release's manifest"
             )
         return self.torch[abi]
 
@@ -64,7 +67,9 @@ def read_release(project_dir: Path) -> Release:
     except FileNotFoundError:
         raise ReleaseError(f"the trainer release {path} is missing: run 'make release'") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ReleaseError(f"{path} is no manifest of a trainer release ({error}): run 'make release'") from None
+        raise ReleaseError(
+            f"{path} is no manifest of a trainer release ({error}): run 'make release'"
+        ) from None
 
 
 def _files(folder: Path, artifacts: dict[str, dict[str, str]]) -> dict[str, ReleaseFile]:

@@ -43,8 +43,8 @@ def render_user_data(variables: BootVariables) -> str:
     size = len(text.encode())
     if size > MAX_BYTES:
         raise UserDataTooLong(
-            f"the user data of group '{variables.group}' has {size} bytes, EC2 takes {MAX_BYTES}: shorten its names, "
-            f"or {SCRIPT.name}"
+            f"the user data of group '{variables.group}' has {size} bytes, EC2 takes {MAX_BYTES}: "
+            f"shorten its names, or {SCRIPT.name}"
         )
     return text
 

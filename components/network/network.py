@@ -1,7 +1,6 @@
 """The network a training cluster lives in."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 import pulumi_aws as aws
@@ -13,13 +12,14 @@ from .plan import plan_subnets
 WORLD = "0.0.0.0/0"
 HTTPS_PORT = 443
 
-# What user data and the agent call besides S3, and Session Manager. Needed as interface endpoints without NAT.
+# What user data and the agent call besides S3, and Session Manager. Needed as interface endpoints without
+# NAT.
 NODE_SERVICES = ("autoscaling", "logs", "monitoring", "ssm", "ssmmessages")
 
 
 @dataclass(frozen=True)
 class NetworkArgs:
-    """What a network is made of; every value is plain, so that a preview shows it and policies can judge it."""
+    """What a network is made of; every value is plain, so that previews show and policies judge it."""
 
     base_name: str
     """Prefix and stack, for example gputrain-prod; the start of the Name tags and of the log group's name."""
@@ -34,31 +34,33 @@ class NetworkArgs:
     """The VPC's IPv4 block, /16 to /21."""
 
     availability_zones: list[str]
-    """Names of regional zones, such as us-east-1a. A zone's letter fixes its subnets. The first one holds the single
-    NAT gateway, so that moving another zone to the front replaces that gateway."""
+    """Names of regional zones, such as us-east-1a. A zone's letter fixes its subnets. The first one holds the
+    single NAT gateway, so that moving another zone to the front replaces that gateway.
+    """
 
     nat: str
-    """none: nodes reach AWS's own services through endpoints and nothing else. single: one NAT gateway in the first
-    zone, on which all zones depend. per-az: one a zone, so that no zone depends on another and none pays for traffic
-    between zones."""
+    """none: nodes reach AWS's own services through endpoints and nothing else. single: one NAT gateway in the
+    first zone, on which all zones depend. per-az: one a zone, so that no zone depends on another and none
+    pays for traffic between zones.
+    """
 
     metrics_port: int
     """TCP port of the node's metrics exporter, open to the VPC's addresses."""
 
-    flow_log_retention_days: Optional[int] = None
+    flow_log_retention_days: int | None = None
     """Days that the log of all flows is kept. None: no flow logs."""
 
-    permission_boundary_arn: Optional[str] = None
+    permission_boundary_arn: str | None = None
     """Boundary of the role that writes the flow logs. None: no boundary."""
 
 
 class Network(pulumi.ComponentResource):
     """VPC with a public and a private subnet a zone, routes, endpoints and the nodes' security group.
 
-    Nodes live in the private subnets without public addresses. S3 always goes through a gateway endpoint, past any
-    NAT gateway. With ``nat="none"`` nodes reach S3, and through interface endpoints the services in NODE_SERVICES:
-    enough to boot, verify themselves, train and be looked at through Session Manager; no package index, no container
-    registry, no API of another service.
+    Nodes live in the private subnets without public addresses. S3 always goes through a gateway endpoint,
+    past any NAT gateway. With ``nat="none"`` nodes reach S3, and through interface endpoints the services in
+    NODE_SERVICES: enough to boot, verify themselves, train and be looked at through Session Manager; no
+    package index, no container registry, no API of another service.
     """
 
     vpc_id: pulumi.Output[str]
@@ -66,7 +68,7 @@ class Network(pulumi.ComponentResource):
     node_security_group_id: pulumi.Output[str]
     ready: list[pulumi.Resource]  # routes, endpoints and rules that must exist before a node boots
 
-    def __init__(self, name: str, args: NetworkArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:network:Network", name, None, opts)
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
@@ -83,7 +85,12 @@ class Network(pulumi.ComponentResource):
         self.vpc_id = self._vpc.id
         # Whoever forgets to name a group gets one that lets nothing through.
         aws.ec2.DefaultSecurityGroup(
-            f"{name}-default", vpc_id=self.vpc_id, ingress=[], egress=[], tags=self._tags("unused"), opts=self._child
+            f"{name}-default",
+            vpc_id=self.vpc_id,
+            ingress=[],
+            egress=[],
+            tags=self._tags("unused"),
+            opts=self._child,
         )
         self._subnets()
         self._nat_routes()
@@ -104,7 +111,9 @@ class Network(pulumi.ComponentResource):
         return {"Name": f"{self._args.base_name}-{role}"}
 
     def _subnets(self) -> None:
-        """Subnets, one public route table, one private table a zone, and the way from the public ones to the world."""
+        """Subnets, one public route table, one private table a zone, and the way from the public ones to the
+        world.
+        """
         gateway = aws.ec2.InternetGateway(
             f"{self._name}-internet", vpc_id=self.vpc_id, tags=self._tags("internet"), opts=self._child
         )
@@ -121,7 +130,9 @@ class Network(pulumi.ComponentResource):
         self.private_subnet_ids, self._public_subnets, self._private_tables = {}, {}, {}
         for subnets in plan_subnets(self._args.cidr_block, self._args.availability_zones):
             zone = subnets.zone
-            self._public_subnets[zone], _ = self._subnet("public", zone, subnets.public_cidr, self._public_table)
+            self._public_subnets[zone], _ = self._subnet(
+                "public", zone, subnets.public_cidr, self._public_table
+            )
             # A table of its own for each zone: another choice of NAT then changes a route and no subnet.
             self._private_tables[zone] = aws.ec2.RouteTable(
                 f"{self._name}-private-{zone}",
@@ -129,7 +140,9 @@ class Network(pulumi.ComponentResource):
                 tags=self._tags(f"private-{zone}"),
                 opts=self._child,
             )
-            private, association = self._subnet("private", zone, subnets.private_cidr, self._private_tables[zone])
+            private, association = self._subnet(
+                "private", zone, subnets.private_cidr, self._private_tables[zone]
+            )
             self.private_subnet_ids[zone] = private.id
             self.ready.append(association)
 
@@ -197,7 +210,9 @@ class Network(pulumi.ComponentResource):
             tags=self._tags("endpoints"),
             opts=self._child,
         )
-        self._ingress("endpoints-https", group, "HTTPS from the VPC", cidr=self._args.cidr_block, port=HTTPS_PORT)
+        self._ingress(
+            "endpoints-https", group, "HTTPS from the VPC", cidr=self._args.cidr_block, port=HTTPS_PORT
+        )
         for service in NODE_SERVICES:
             endpoint = aws.ec2.VpcEndpoint(
                 f"{self._name}-{service}",
@@ -214,7 +229,9 @@ class Network(pulumi.ComponentResource):
 
     def _node_security_group(self) -> None:
         """The nodes' group: everything among themselves, which EFA demands both ways by the group's own name;
-        metrics from the VPC; HTTPS to the outside, since AWS's APIs are there. Nothing comes in from the world."""
+        metrics from the VPC; HTTPS to the outside, since AWS's APIs are there. Nothing comes in from the
+        world.
+        """
         group = aws.ec2.SecurityGroup(
             f"{self._name}-nodes",
             vpc_id=self.vpc_id,
@@ -226,10 +243,16 @@ class Network(pulumi.ComponentResource):
         self._ingress("nodes-from-nodes", group, "All traffic among the nodes, as EFA needs it", source=group)
         self._egress("nodes-to-nodes", group, "All traffic among the nodes, as EFA needs it", target=group)
         self._ingress(
-            "nodes-metrics", group, "Metrics, from the VPC", cidr=self._args.cidr_block, port=self._args.metrics_port
+            "nodes-metrics",
+            group,
+            "Metrics, from the VPC",
+            cidr=self._args.cidr_block,
+            port=self._args.metrics_port,
         )
         if self._args.nat == "none":
-            self._egress("nodes-to-endpoints", group, "HTTPS to the VPC's endpoints", cidr=self._args.cidr_block)
+            self._egress(
+                "nodes-to-endpoints", group, "HTTPS to the VPC's endpoints", cidr=self._args.cidr_block
+            )
             self._egress("nodes-to-s3", group, "HTTPS to S3", prefix_list_id=self._s3.prefix_list_id)
         else:
             self._egress("nodes-to-https", group, "HTTPS to AWS's APIs", cidr=WORLD)
@@ -239,9 +262,9 @@ class Network(pulumi.ComponentResource):
         role: str,
         group: aws.ec2.SecurityGroup,
         description: str,
-        cidr: Optional[str] = None,
-        port: Optional[int] = None,
-        source: Optional[aws.ec2.SecurityGroup] = None,
+        cidr: str | None = None,
+        port: int | None = None,
+        source: aws.ec2.SecurityGroup | None = None,
     ) -> None:
         rule = aws.vpc.SecurityGroupIngressRule(
             f"{self._name}-{role}",
@@ -261,9 +284,9 @@ class Network(pulumi.ComponentResource):
         role: str,
         group: aws.ec2.SecurityGroup,
         description: str,
-        cidr: Optional[str] = None,
-        prefix_list_id: Optional[pulumi.Output[str]] = None,
-        target: Optional[aws.ec2.SecurityGroup] = None,
+        cidr: str | None = None,
+        prefix_list_id: pulumi.Output[str] | None = None,
+        target: aws.ec2.SecurityGroup | None = None,
     ) -> None:
         port = None if target else HTTPS_PORT
         rule = aws.vpc.SecurityGroupEgressRule(

@@ -1,9 +1,9 @@
 """Which addresses each zone gets. Pure: names in, CIDR blocks out.
 
-The VPC is cut into two halves. The lower one holds eight private slots, the upper one starts with eight public
-slots an eighth as large; the rest of the upper half stays free. A zone's slot follows from the zone's own letter
-(a to h), so that a zone that is added, removed or moved in the list never renumbers another zone's subnets:
-renumbering would replace every subnet and every node in it.
+The VPC is cut into two halves. The lower one holds eight private slots, the upper one starts with eight
+public slots an eighth as large; the rest of the upper half stays free. A zone's slot follows from the zone's
+own letter (a to h), so that a zone that is added, removed or moved in the list never renumbers another zone's
+subnets: renumbering would replace every subnet and every node in it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ZoneSubnets:
 
 
 def zone_slot(zone: str) -> int:
-    """The slot of an availability zone, 0 for letter a; ValueError where the name is not a regional zone's."""
+    """The slot of an availability zone, 0 for letter a; ValueError for any other kind of zone."""
     match = _ZONE.match(zone)
     if match is None:
         raise ValueError(f"'{zone}' is no availability zone of a region, such as us-east-1a")
@@ -44,13 +44,13 @@ def zone_slot(zone: str) -> int:
 def plan_subnets(cidr: str, zones: Sequence[str]) -> tuple[ZoneSubnets, ...]:
     """One private and one public subnet a zone, in the caller's order.
 
-    Raises ValueError for a block that is no network, is larger than /16, or is too small (below /21) to give every
-    slot a subnet of at least /28; for a zone named twice; and for zones that are not regional.
+    Raises ValueError for a block that is no network, is larger than /16, or is too small (below /21) to give
+    every slot a subnet of at least /28; for a zone named twice; and for zones that are not regional.
     """
     vpc = IPv4Network(cidr)
     if not LARGEST_VPC_PREFIX <= vpc.prefixlen <= SMALLEST_VPC_PREFIX:
         raise ValueError(
-            f"{cidr} does not fit: a VPC block is between /{LARGEST_VPC_PREFIX} and /{SMALLEST_VPC_PREFIX} here"
+            f"{cidr} does not fit: the block of a VPC is from /{LARGEST_VPC_PREFIX} to /{SMALLEST_VPC_PREFIX}"
         )
     if len(set(zones)) != len(zones):
         raise ValueError(f"a zone is named twice: {', '.join(zones)}")

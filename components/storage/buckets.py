@@ -1,7 +1,6 @@
 """Buckets for datasets and for what a cluster makes of them."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 import pulumi_aws as aws
@@ -25,25 +24,26 @@ class SecureBucketArgs:
     """Days after which a replaced or deleted object is gone for good."""
 
     retain: bool
-    """True: the bucket is protected, and it and its settings stay when the stack goes. False: destroying the stack
-    deletes the bucket with everything in it."""
+    """True: the bucket is protected, and it and its settings stay when the stack goes. False: destroying the
+    stack deletes the bucket with everything in it.
+    """
 
-    kms_key_arn: Optional[pulumi.Input[str]] = None
+    kms_key_arn: pulumi.Input[str] | None = None
     """The key that encrypts the objects. None: the account's own key for S3 (aws/s3)."""
 
 
 class SecureBucket(pulumi.ComponentResource):
     """A bucket that is versioned, encrypted, closed to the public and deaf to anything but TLS.
 
-    The settings are resources of their own beside the bucket. S3 answers 409 to settings that are written at the same
-    time, so each one waits for the one before it.
+    The settings are resources of their own beside the bucket. S3 answers 409 to settings that are written at
+    the same time, so each one waits for the one before it.
     """
 
     bucket_name: str
     bucket_arn: str
     ready: list[pulumi.Resource]  # the bucket's settings; who writes objects waits for them
 
-    def __init__(self, name: str, args: SecureBucketArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+    def __init__(self, name: str, args: SecureBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:storage:SecureBucket", name, None, opts)
         if "." in args.bucket_name:
             raise ValueError(f"bucket name '{args.bucket_name}' has a dot")

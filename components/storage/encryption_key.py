@@ -1,7 +1,6 @@
 """The stack's own KMS key."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 import pulumi_aws as aws
@@ -25,21 +24,26 @@ class EncryptionKeyArgs:
     """The twelve digits of the account that owns the key."""
 
     retain: bool
-    """True: the key is protected and stays when the stack goes, as retained buckets cannot be read without it."""
+    """True: the key is protected and stays when the stack goes, as retained buckets cannot be read without
+    it.
+    """
 
 
 class EncryptionKey(pulumi.ComponentResource):
     """A rotating key whose policy lets in whoever must encrypt on the stack's behalf.
 
-    Auto Scaling starts nodes with its service-linked role: without the two statements for it every node with a volume
-    under this key dies at launch. The role exists once an account has had any Auto Scaling group; in a new account
-    ``aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com`` makes it.
+    Auto Scaling starts nodes with its service-linked role: without the two statements for it every node with
+    a volume under this key dies at launch. The role exists once an account has had any Auto Scaling group; in
+    a new account ``aws iam create-service-linked-role --aws-service-name autoscaling.amazonaws.com`` makes
+    it.
     """
 
     key_arn: pulumi.Output[str]
     ready: list[pulumi.Resource]
 
-    def __init__(self, name: str, args: EncryptionKeyArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+    def __init__(
+        self, name: str, args: EncryptionKeyArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("gputraining:storage:EncryptionKey", name, None, opts)
         key = aws.kms.Key(
             f"{name}-key",
@@ -62,7 +66,9 @@ class EncryptionKey(pulumi.ComponentResource):
 
 
 def key_policy(base_name: str, region: str, account_id: str) -> str:
-    """The account through IAM; Auto Scaling's service-linked role; this stack's log groups; CloudWatch's alarms."""
+    """The account through IAM; Auto Scaling's service-linked role; this stack's log groups; CloudWatch's
+    alarms.
+    """
     arn = f"arn:{partition(region)}"
     auto_scaling = {
         "AWS": [

@@ -24,7 +24,11 @@ def blocks(draw: st.DrawFn) -> str:
 
 
 def all_subnets(cidr: str, zones: list[str]) -> list[IPv4Network]:
-    return [IPv4Network(block) for zone in plan_subnets(cidr, zones) for block in (zone.private_cidr, zone.public_cidr)]
+    return [
+        IPv4Network(block)
+        for zone in plan_subnets(cidr, zones)
+        for block in (zone.private_cidr, zone.public_cidr)
+    ]
 
 
 @given(blocks(), zone_lists)
@@ -71,7 +75,9 @@ def test_a_zone_named_twice_is_refused() -> None:
         plan_subnets("10.0.0.0/16", ["us-east-1a", "us-east-1a"])
 
 
-@pytest.mark.parametrize("zone", ["us-east-1-atl-1a", "us-east-1-wl1-bos-wlz-1", "use1-az1", "us-east-1", "us-east-1z"])
+@pytest.mark.parametrize(
+    "zone", ["us-east-1-atl-1a", "us-east-1-wl1-bos-wlz-1", "use1-az1", "us-east-1", "us-east-1z"]
+)
 def test_local_zones_and_zone_ids_are_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="availability zone"):
         zone_slot(zone)

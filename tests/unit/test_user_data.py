@@ -1,4 +1,6 @@
-"""User data: the real script is run, with `aws`, `curl` and the system's own tools replaced by recording stand-ins."""
+"""User data: the real script is run, with `aws`, `curl` and the system's own tools replaced by recording
+stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from trainer.exit_codes import Exit
 
 from components.bootstrap.user_data import MAX_BYTES, BootVariables, UserDataTooLong, render_user_data
-from trainer.exit_codes import Exit
 
 BUCKET = "gputrain-test-artifacts-123456789012"
 INSTANCE = "i-0123456789abcdef0"
+AUTO_SCALING_GROUP = "gputrain-test-trainers"
 
 # Copies objects from $BUCKETS, answers the failure count from $FAILURES, and writes down every call.
 AWS = """#!/bin/bash
@@ -33,7 +36,7 @@ case "$1 $2" in
     source=$BUCKETS/${4#s3://}
     if [[ -n ${AWS_DOWN:-} ]]; then echo "Could not connect to the endpoint URL" >&2; exit 255; fi
     if [[ ! -e $source ]]; then
-      echo "fatal error: An error occurred (404) when calling the HeadObject operation: Key does not exist" >&2
+      echo "fatal error: An error occurred (404) when calling the HeadObject operation: no such key" >&2
       exit 1
     fi
     cp "$source" "$5" ;;
@@ -56,7 +59,7 @@ def variables(**changes: object) -> BootVariables:
         stack="test",
         group="trainers",
         region="us-east-1",
-        auto_scaling_group="gputrain-test-trainers",
+        auto_scaling_group=AUTO_SCALING_GROUP,
         document_uri=f"s3://{BUCKET}/groups/trainers/node.json",
         document_sha256="0" * 64,
         schema_version=1,
@@ -201,7 +204,9 @@ class TestABootThatSucceeds:
         assert bench.run(ready, TRAINER_START_HOOK="true").returncode == 0
         python = bench.root / "opt/trainer/current/bin/python"
         code = "import sys, torch; print(torch.__version__); print(sys.path[-1])"
-        lines = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         assert lines == ["of the image", f"{bench.root}/opt/pytorch/lib/python3/site-packages"]
 
     def test_a_second_run_neither_fetches_nor_installs_the_release_again(
@@ -267,7 +272,9 @@ class TestABootThatFails:
 
     def test_missing_document(self, bench: Bench) -> None:
         done = bench.run(variables())
-        self.assert_failed(bench, done, Exit.BOOT_DOCUMENT_MISSING, variables().document_uri, "does not exist")
+        self.assert_failed(
+            bench, done, Exit.BOOT_DOCUMENT_MISSING, variables().document_uri, "does not exist"
+        )
         self.assert_abandoned(bench)
         assert not bench.calls_of("sleep"), "what does not exist is not asked for twice"
 
@@ -345,7 +352,7 @@ class TestTheCircuitBreaker:
     def test_above_it_launches_are_suspended_counted_and_the_way_back_is_named(self, bench: Bench) -> None:
         done = bench.run(variables(max_replacements=3), FAILURES="4.0")
         assert bench.calls_of("autoscaling suspend-processes") == [
-            "autoscaling suspend-processes --auto-scaling-group-name gputrain-test-trainers --scaling-processes Launch"
+            f"autoscaling suspend-processes --auto-scaling-group-name {AUTO_SCALING_GROUP} --scaling-processes Launch"
         ]
         assert any("LaunchesSuspended" in call for call in bench.calls_of("cloudwatch put-metric-data"))
         assert "aws autoscaling resume-processes --region us-east-1" in done.stdout
@@ -354,7 +361,10 @@ class TestTheCircuitBreaker:
     def test_the_failures_of_one_hour_of_this_group_are_summed(self, bench: Bench) -> None:
         bench.run(variables())
         (call,) = bench.calls_of("cloudwatch get-metric-statistics")
-        assert "--metric-name SelfCheckFailed --dimensions Name=AutoScalingGroupName,Value=gputrain-test-trainers" in call
+        assert (
+            f"--metric-name SelfCheckFailed --dimensions Name=AutoScalingGroupName,Value={AUTO_SCALING_GROUP}"
+            in call
+        )
         assert "--statistics Sum" in call and "--query sum(Datapoints[].Sum)" in call
 
     @pytest.mark.parametrize("answer", ["None", ""])
@@ -387,7 +397,9 @@ class TestTheUnit:
             "systemctl enable --now trainer.service",
         ]
 
-    def test_a_second_run_does_not_reload_systemd(self, bench: Bench, ready: BootVariables, unit: dict[str, str]) -> None:
+    def test_a_second_run_does_not_reload_systemd(
+        self, bench: Bench, ready: BootVariables, unit: dict[str, str]
+    ) -> None:
         assert bench.run(ready).returncode == 0
         assert bench.calls_of("systemctl daemon-reload") == ["systemctl daemon-reload"]
 
@@ -395,13 +407,17 @@ class TestTheUnit:
         self, bench: Bench, unit: dict[str, str]
     ) -> None:
         assert unit["ExecStart"] == (
-            f"{bench.root}/opt/trainer/current/bin/trainer agent --document {bench.root}/etc/trainer/node.json "
-            f"--state-dir {bench.root}/var/lib/trainer"
+            f"{bench.root}/opt/trainer/current/bin/trainer agent "
+            f"--document {bench.root}/etc/trainer/node.json --state-dir {bench.root}/var/lib/trainer"
         )
 
     def test_the_agent_has_no_rights_beyond_its_state_folder(self, unit: dict[str, str]) -> None:
         assert unit["User"] == "trainer" and unit["StateDirectory"] == "trainer"
-        assert unit["NoNewPrivileges"] == "yes" and unit["ProtectSystem"] == "strict" and unit["ProtectHome"] == "yes"
+        assert (
+            unit["NoNewPrivileges"] == "yes"
+            and unit["ProtectSystem"] == "strict"
+            and unit["ProtectHome"] == "yes"
+        )
         assert unit["CapabilityBoundingSet"] == "" and "PrivateDevices" not in unit
 
     def test_only_what_a_restart_can_mend_is_restarted(self, unit: dict[str, str]) -> None:
@@ -417,8 +433,12 @@ class TestTheUnit:
     def test_the_stop_limit_leaves_the_agent_time_to_save(self, unit: dict[str, str]) -> None:
         assert unit["TimeoutStopSec"] == "110" and unit["KillMode"] == "mixed"
 
-    def test_root_has_bad_nodes_replaced_and_leaves_the_others_alone(self, bench: Bench, unit: dict[str, str]) -> None:
-        replaced = {code for code in Exit if code != Exit.REBOOT and "Unhealthy" in " ".join(self.stop(bench, code))}
+    def test_root_has_bad_nodes_replaced_and_leaves_the_others_alone(
+        self, bench: Bench, unit: dict[str, str]
+    ) -> None:
+        replaced = {
+            code for code in Exit if code != Exit.REBOOT and "Unhealthy" in " ".join(self.stop(bench, code))
+        }
         assert replaced == {Exit.DEVICE, Exit.RESET, Exit.PERFORMANCE}
         assert all(not self.stop(bench, code) for code in set(Exit) - replaced - {Exit.REBOOT})
 
@@ -458,8 +478,10 @@ class TestTheText:
 
     def test_no_value_is_taken_for_shell_code(self) -> None:
         hostile = "a b; touch /tmp/x; it's $(id) `id` \\"
-        shebang, first, _ = render_user_data(variables(stack=hostile)).split("\n", 2)
-        shown = subprocess.run(["bash", "-c", f'{first}\nprintf %s "$STACK"'], capture_output=True, text=True).stdout
+        _, first, _ = render_user_data(variables(stack=hostile)).split("\n", 2)
+        shown = subprocess.run(
+            ["bash", "-c", f'{first}\nprintf %s "$STACK"'], capture_output=True, text=True
+        ).stdout
         assert shown == hostile
 
     def test_above_ec2s_limit_it_is_refused_with_its_size(self) -> None:

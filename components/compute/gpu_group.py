@@ -1,0 +1,280 @@
+"""One group of GPU nodes."""
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+
+from components.bootstrap.boot_plan import BootPlan
+from components.bootstrap.node_document import LAUNCHING_HOOK, METRIC_NAMESPACE, TERMINATING_HOOK
+
+from .node_role import NodeRole, NodeRoleArgs
+from .plan import GroupPlan
+
+# A node has this long between two signs of life while it boots and checks itself; without one it is given up.
+LAUNCHING_HEARTBEAT_SECONDS = 900
+# A node that leaves has this long to save. A spot interruption still ends after its own two minutes.
+TERMINATING_HEARTBEAT_SECONDS = 300
+HEALTH_CHECK_GRACE_SECONDS = 300
+
+HOOKS: list[dict[str, Any]] = [
+    {
+        "name": LAUNCHING_HOOK,
+        "lifecycle_transition": "autoscaling:EC2_INSTANCE_LAUNCHING",
+        "default_result": "ABANDON",  # a node that says nothing did not pass
+        "heartbeat_timeout": LAUNCHING_HEARTBEAT_SECONDS,
+    },
+    {
+        "name": TERMINATING_HOOK,
+        "lifecycle_transition": "autoscaling:EC2_INSTANCE_TERMINATING",
+        "default_result": "CONTINUE",
+        "heartbeat_timeout": TERMINATING_HEARTBEAT_SECONDS,
+    },
+]
+
+GROUP_METRICS = [
+    "GroupDesiredCapacity",
+    "GroupInServiceInstances",
+    "GroupMaxSize",
+    "GroupMinSize",
+    "GroupPendingInstances",
+    "GroupTerminatingInstances",
+    "GroupTotalInstances",
+]
+
+
+@dataclass(frozen=True)
+class GpuGroupArgs:
+    """One group: its plan, what its nodes boot with, and where they live."""
+
+    base_name: str
+    """Prefix and stack."""
+
+    region: str
+    """The region of the group."""
+
+    account_id: str
+    """The twelve digits of the account."""
+
+    plan: GroupPlan
+    """Types, interfaces, purchase, sizes and names of the group."""
+
+    boot: BootPlan
+    """User data and node document; the launch template holds the first, the artifacts bucket the second."""
+
+    subnet_ids: list[pulumi.Input[str]]
+    """Private subnets of the plan's zones; exactly one where the group has EFA."""
+
+    security_group_id: pulumi.Input[str]
+    """The nodes' security group, on every interface."""
+
+    artifacts_bucket: str
+    """Bucket of releases, documents and runs."""
+
+    dataset_buckets: dict[str, str]
+    """Dataset to bucket; nodes read these."""
+
+    log_group: str
+    """The log group that nodes write to."""
+
+    kms_key_arn: pulumi.Input[str] | None = None
+    """Key of volumes and buckets. None: the account's own keys for EBS and S3."""
+
+    permission_boundary_arn: str | None = None
+    """The policy that bounds the nodes' role. None: no boundary."""
+
+    requires: list[pulumi.Resource] = field(default_factory=list)
+    """What must exist before the first node boots, besides the group's own role and document: routes,
+    endpoints, release tars, buckets with their settings.
+    """
+
+
+class GpuGroup(pulumi.ComponentResource):
+    """Launch template, Auto Scaling group with both lifecycle hooks, role, and the document its nodes read.
+
+    The hooks are declared on the group itself, where they already hold for the first fleet, and as resources
+    of the same names, through which later changes reach a group that exists. The number of nodes is set at
+    creation only: afterwards it belongs to whoever scales the group.
+    """
+
+    auto_scaling_group_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: GpuGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("gputraining:compute:GpuGroup", name, None, opts)
+        self._name, self._args, self._plan = name, args, args.plan
+        self._child = pulumi.ResourceOptions(parent=self)
+
+        document = aws.s3.BucketObjectv2(
+            f"{name}-node-document",
+            bucket=args.artifacts_bucket,
+            key=args.boot.document_key,
+            content=args.boot.document,
+            content_type="application/json",
+            # Nodes that run with an older document still read theirs when they reboot.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=args.requires, retain_on_delete=True),
+        )
+        role = NodeRole(
+            f"{name}-node",
+            NodeRoleArgs(
+                base_name=args.base_name,
+                region=args.region,
+                account_id=args.account_id,
+                group=self._plan.name,
+                auto_scaling_group=self._plan.auto_scaling_group,
+                artifacts_bucket=args.artifacts_bucket,
+                dataset_buckets=args.dataset_buckets,
+                log_group=args.log_group,
+                metric_namespace=METRIC_NAMESPACE,
+                kms_key_arn=args.kms_key_arn,
+                permission_boundary_arn=args.permission_boundary_arn,
+            ),
+            opts=self._child,
+        )
+        template = self._launch_template(role)
+        group = self._auto_scaling_group(template, [document, *role.ready, *args.requires])
+        for hook in HOOKS:
+            aws.autoscaling.LifecycleHook(
+                f"{name}-{hook['name']}", autoscaling_group_name=group.name, opts=self._child, **hook
+            )
+        self.auto_scaling_group_name = group.name
+        self.register_outputs({"autoScalingGroupName": self.auto_scaling_group_name})
+
+    def _launch_template(self, role: NodeRole) -> aws.ec2.LaunchTemplate:
+        plan = self._plan
+        return aws.ec2.LaunchTemplate(
+            f"{self._name}-template",
+            name=plan.auto_scaling_group,
+            description=f"Nodes of GPU group {plan.name}",
+            update_default_version=True,
+            image_id=plan.image_id,
+            instance_type=plan.instance_types[0],  # overridden where there is a mixed-instances policy
+            iam_instance_profile={"arn": role.instance_profile_arn},
+            # The one place that encodes: a template takes base64, and passes on whatever it is given.
+            user_data=base64.b64encode(self._args.boot.user_data.encode()).decode(),
+            metadata_options={
+                "http_endpoint": "enabled",
+                "http_tokens": "required",
+                # The agent runs on the node itself. In a bridged container one hop more would be needed, and
+                # then anything in a container would have the node's role.
+                "http_put_response_hop_limit": 1,
+                "instance_metadata_tags": "disabled",
+            },
+            # Security groups and addresses belong to the interfaces; EC2 refuses them beside a list of
+            # interfaces.
+            network_interfaces=[
+                {
+                    "network_card_index": interface.network_card_index,
+                    "device_index": interface.device_index,
+                    "interface_type": interface.interface_type,
+                    "associate_public_ip_address": "false",
+                    "delete_on_termination": "true",
+                    "security_groups": [self._args.security_group_id],
+                }
+                for interface in plan.interfaces
+            ],
+            block_device_mappings=[
+                {
+                    "device_name": plan.root_device_name,
+                    "ebs": {
+                        "volume_type": "gp3",
+                        "volume_size": plan.root_volume_gib,
+                        "encrypted": "true",
+                        "kms_key_id": self._args.kms_key_arn,
+                        "delete_on_termination": "true",
+                    },
+                }
+            ],
+            ebs_optimized="true",
+            monitoring={"enabled": True},
+            instance_initiated_shutdown_behavior="terminate",
+            tag_specifications=[
+                {"resource_type": kind, "tags": plan.tags}
+                for kind in ("instance", "volume", "network-interface")
+            ],
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+
+    def _auto_scaling_group(
+        self, template: aws.ec2.LaunchTemplate, depends_on: list[pulumi.Resource]
+    ) -> aws.autoscaling.Group:
+        plan = self._plan
+        # The number, never $Latest: only a number that changes shows as a change of the group.
+        specification = {"id": template.id, "version": template.latest_version.apply(str)}
+        placement = self._placement_group() if plan.cluster_placement else None
+        return aws.autoscaling.Group(
+            f"{self._name}-group",
+            name=plan.auto_scaling_group,
+            min_size=plan.min_nodes,
+            max_size=plan.max_nodes,
+            desired_capacity=plan.desired_nodes,
+            vpc_zone_identifiers=self._args.subnet_ids,
+            placement_group=placement.name if placement else None,
+            launch_template=specification if plan.mixed_instances is None else None,
+            mixed_instances_policy=self._mixed_instances_policy(template.id, specification["version"]),
+            capacity_rebalance=False,  # it would add a node outside the run and take one out of it
+            health_check_type="EC2",
+            health_check_grace_period=HEALTH_CHECK_GRACE_SECONDS,
+            # Capacity may be hours away; alarms wait for it, `pulumi up` does not.
+            wait_for_capacity_timeout="0",
+            initial_lifecycle_hooks=HOOKS,
+            enabled_metrics=GROUP_METRICS,
+            metrics_granularity="1Minute",
+            instance_refresh=_instance_refresh() if plan.refresh_on_change else None,
+            tags=[
+                {"key": key, "value": value, "propagate_at_launch": True} for key, value in plan.tags.items()
+            ],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=depends_on,
+                delete_before_replace=True,
+                ignore_changes=["desiredCapacity"],
+            ),
+        )
+
+    def _mixed_instances_policy(
+        self, template_id: pulumi.Output[str], version: pulumi.Output[str]
+    ) -> dict[str, Any] | None:
+        mixed = self._plan.mixed_instances
+        if mixed is None:
+            return None
+        return {
+            "instances_distribution": {
+                "on_demand_allocation_strategy": "prioritized",
+                "on_demand_base_capacity": mixed.on_demand_base_nodes,
+                "on_demand_percentage_above_base_capacity": mixed.on_demand_percent_above_base,
+                "spot_allocation_strategy": mixed.spot_allocation_strategy,
+                "spot_max_price": mixed.spot_max_price_usd_per_hour,
+            },
+            "launch_template": {
+                "launch_template_specification": {"launch_template_id": template_id, "version": version},
+                "overrides": [{"instance_type": type_} for type_ in mixed.instance_types],
+            },
+        }
+
+    def _placement_group(self) -> aws.ec2.PlacementGroup:
+        return aws.ec2.PlacementGroup(
+            f"{self._name}-placement",
+            name=self._plan.auto_scaling_group,
+            strategy="cluster",
+            tags={"Name": self._plan.auto_scaling_group},
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+
+
+def _instance_refresh() -> dict[str, Any]:
+    """Old nodes leave before new ones come: a group of scarce capacity would else wait for machines it cannot
+    get.
+    """
+    return {
+        "strategy": "Rolling",
+        "preferences": {
+            "min_healthy_percentage": 0,
+            "max_healthy_percentage": 100,
+            "skip_matching": True,
+            "auto_rollback": True,
+            "scale_in_protected_instances": "Refresh",
+            "standby_instances": "Terminate",
+        },
+    }

@@ -1,0 +1,168 @@
+"""What a GPU group is made of. Pure: settings and catalog in, plain facts out; the component only declares
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from components import names
+from components.catalog import InstanceType, NetworkInterface, image_profile, instance_type
+from components.settings import GpuGroupSettings, Settings
+from components.settings.model import Purchase
+
+PLAIN_INTERFACE = NetworkInterface(network_card_index=0, device_index=0, interface_type="interface")
+
+
+@dataclass(frozen=True)
+class MixedInstances:
+    """A mixed-instances policy in Auto Scaling's own terms."""
+
+    instance_types: tuple[str, ...]  # the preferred one first
+    on_demand_base_nodes: int
+    on_demand_percent_above_base: int
+    spot_allocation_strategy: str
+    spot_max_price_usd_per_hour: str | None  # decimal text; None: the on-demand price is the limit
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Everything about one group that is known before anything exists."""
+
+    name: str
+    auto_scaling_group: str
+    instance_types: tuple[str, ...]
+    zones: tuple[str, ...]
+    interfaces: tuple[NetworkInterface, ...]
+    mixed_instances: MixedInstances | None  # None: one type, all on demand, bought by the template itself
+    cluster_placement: bool
+    image_id: str  # an AMI id, or resolve:ssm:<parameter>, which EC2 resolves at each launch
+    image_profile: str
+    root_device_name: str
+    root_volume_gib: int
+    min_nodes: int
+    max_nodes: int
+    desired_nodes: int  # at creation only
+    refresh_on_change: bool
+    tags: dict[
+        str, str
+    ]  # of instances, volumes and interfaces; the provider's default tags do not reach those
+
+    @property
+    def efa_count(self) -> int:
+        return sum(interface.interface_type != "interface" for interface in self.interfaces)
+
+
+def plan_group(settings: Settings, group: GpuGroupSettings) -> GroupPlan:
+    """The plan of one group of sound settings; ValueError where its types cannot share one template."""
+    types = [instance_type(name) for name in group.instance_types]
+    zones = tuple(group.zones if group.zones is not None else settings.network.availability_zones)
+    group_name = names.auto_scaling_group(settings, group.name)
+    profile = image_profile(group.image.profile)
+    return GroupPlan(
+        name=group.name,
+        auto_scaling_group=group_name,
+        instance_types=tuple(group.instance_types),
+        zones=zones,
+        interfaces=plan_interfaces(types, uses_efa(group.efa, types, zones)),
+        mixed_instances=plan_purchase(group.instance_types, group.purchase),
+        cluster_placement=group.placement == "cluster",
+        image_id=group.image.ami_id or f"resolve:ssm:{group.image.ssm_parameter}",
+        image_profile=profile.name,
+        root_device_name=profile.root_device_name,
+        root_volume_gib=group.root_volume_gib,
+        min_nodes=group.min_nodes,
+        max_nodes=group.max_nodes,
+        desired_nodes=group.min_nodes if group.desired_nodes is None else group.desired_nodes,
+        refresh_on_change=group.rollout == "refresh",
+        tags={
+            **stack_tags(settings),
+            "Name": group_name,
+            "gpu-training:group": group.name,
+        },
+    )
+
+
+def stack_tags(settings: Settings) -> dict[str, str]:
+    """The tags of everything in the stack. The stack's own tag is how Prometheus finds its nodes."""
+    return {**settings.tags, "gpu-training:stack": settings.base_name}
+
+
+def uses_efa(choice: str, types: Sequence[InstanceType], zones: Sequence[str]) -> bool:
+    """``auto``: on when every type has EFA and there is one zone, since EFA traffic ends at the zone's
+    border.
+    """
+    if choice == "auto":
+        return len(zones) == 1 and all(type_.max_efa_interfaces > 0 for type_ in types)
+    return choice == "on"
+
+
+def plan_interfaces(types: Sequence[InstanceType], efa: bool) -> tuple[NetworkInterface, ...]:
+    """The interfaces of the group's launch template: the catalog's EFA layout, or one plain interface.
+
+    Raises ValueError where the types have different layouts, since one template serves them all, and where a
+    layout is one that EC2 refuses.
+    """
+    layouts = {type_.efa_layout if efa else (PLAIN_INTERFACE,) for type_ in types}
+    if len(layouts) != 1:
+        listed = ", ".join(type_.name for type_ in types)
+        raise ValueError(f"{listed} have different network interfaces and need a group each")
+    (layout,) = layouts
+    faults = [fault for type_ in types for fault in layout_faults(layout, type_)]
+    if faults:
+        raise ValueError("; ".join(faults))
+    return layout
+
+
+def layout_faults(layout: Sequence[NetworkInterface], type_: InstanceType) -> list[str]:
+    """Why EC2 would refuse to launch the type with these interfaces; empty when it would not.
+
+    The rules are those of the EC2 user guide's page on EFA and accelerated instance types (2026).
+    """
+    faults: list[str] = []
+    places = [(interface.network_card_index, interface.device_index) for interface in layout]
+    by_place = dict(zip(places, layout, strict=True))
+    if (0, 0) not in by_place:
+        faults.append("no interface on card 0, device 0, which carries the address")
+    elif by_place[0, 0].interface_type == "efa-only":
+        faults.append("the interface on card 0, device 0 is efa-only and would carry no address")
+    if len(by_place) < len(layout):
+        faults.append("two interfaces have one card and one device index")
+    with_efa = [interface for interface in layout if interface.interface_type != "interface"]
+    if len(with_efa) > type_.max_efa_interfaces:
+        faults.append(f"{len(with_efa)} EFA interfaces, {type_.name} takes {type_.max_efa_interfaces}")
+    for card in sorted({card for card, _ in places}):
+        if card >= type_.network_card_count:
+            faults.append(f"network card {card}, {type_.name} has {type_.network_card_count}")
+            continue
+        # Indexes count from 0 on each card, not over all cards.
+        too_high = [
+            device for index, device in places if index == card and device >= type_.max_interfaces_on(card)
+        ]
+        if too_high:
+            faults.append(f"device index {max(too_high)} on card {card} of {type_.name} is too high")
+        efa_here = sum(interface.network_card_index == card for interface in with_efa)
+        if efa_here > _efa_limit(type_, card):
+            faults.append(f"{efa_here} EFA interfaces on card {card} of {type_.name}")
+    return faults
+
+
+def _efa_limit(type_: InstanceType, card: int) -> int:
+    """One EFA a card, on those that carry any: p6-b300 has none on card 0."""
+    return sum(cards.efa for cards in type_.network_cards if cards.first_index <= card <= cards.last_index)
+
+
+def plan_purchase(instance_types: Sequence[str], purchase: Purchase) -> MixedInstances | None:
+    """The mixed-instances policy; None for one type without spot, where it would only stand in the way."""
+    if len(instance_types) == 1 and purchase.spot_percent == 0:
+        return None
+    limit = purchase.max_price_usd_per_hour
+    return MixedInstances(
+        instance_types=tuple(instance_types),
+        on_demand_base_nodes=purchase.on_demand_base,
+        on_demand_percent_above_base=100 - purchase.spot_percent,
+        spot_allocation_strategy=purchase.strategy,
+        spot_max_price_usd_per_hour=None if limit is None else format(Decimal(str(limit)), "f"),
+    )
