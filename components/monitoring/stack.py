@@ -1,0 +1,94 @@
+"""Monitoring of a whole stack: CloudWatch always, Prometheus and Grafana where there is a cluster for them."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import pulumi
+
+from .cloudwatch import CloudWatch, CloudWatchArgs, WatchedGroup
+from .cluster import ClusterMonitoring, ClusterMonitoringArgs
+
+__all__ = ["Monitoring", "MonitoringArgs", "WatchedGroup"]
+
+
+@dataclass(frozen=True)
+class MonitoringArgs:
+    """What is watched and who is told."""
+
+    base_name: str
+    """Prefix and stack, for example gputrain-prod; all names begin with it."""
+
+    account_id: str
+    """The twelve digits of the account."""
+
+    region: str
+    """The region of the stack."""
+
+    groups: list[WatchedGroup]
+    """The Auto Scaling groups, by plain name: they need not exist yet."""
+
+    metrics_port: int
+    """TCP port of the nodes' exporters."""
+
+    retention_days: int
+    """Days that logs and series are kept."""
+
+    alert_emails: list[str]
+    """Addresses that are told of every alarm, once they confirmed. Empty: the topic alone."""
+
+    sns_topic_arn: Optional[str] = None
+    """A topic that exists already. None: the stack makes its own."""
+
+    kubeconfig: Optional[pulumi.Input[str]] = None
+    """How to reach a Kubernetes cluster that exists already. None: no Prometheus, CloudWatch alone."""
+
+
+class Monitoring(pulumi.ComponentResource):
+    """Logs, alarms, topic and dashboards of a stack."""
+
+    alerts_topic_arn: pulumi.Output[str]
+    dashboard_url: str
+    log_group_name: str
+    ready: list[pulumi.Resource]  # what must exist before a node boots
+
+    def __init__(self, name: str, args: MonitoringArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+        super().__init__("gputraining:monitoring:Monitoring", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        cloudwatch = CloudWatch(
+            f"{name}-cloudwatch",
+            CloudWatchArgs(
+                base_name=args.base_name,
+                account_id=args.account_id,
+                region=args.region,
+                groups=args.groups,
+                retention_days=args.retention_days,
+                alert_emails=args.alert_emails,
+                sns_topic_arn=args.sns_topic_arn,
+            ),
+            opts=child,
+        )
+        self.alerts_topic_arn = cloudwatch.alerts_topic_arn
+        self.dashboard_url = cloudwatch.dashboard_url
+        self.log_group_name = cloudwatch.log_group_name
+        self.ready = cloudwatch.ready
+        if args.kubeconfig is not None:
+            ClusterMonitoring(
+                f"{name}-cluster",
+                ClusterMonitoringArgs(
+                    base_name=args.base_name,
+                    region=args.region,
+                    kubeconfig=args.kubeconfig,
+                    auto_scaling_groups=[group.auto_scaling_group for group in args.groups],
+                    metrics_port=args.metrics_port,
+                    retention_days=args.retention_days,
+                    alerts_topic_arn=self.alerts_topic_arn,
+                ),
+                opts=child,
+            )
+        self.register_outputs(
+            {
+                "alertsTopicArn": self.alerts_topic_arn,
+                "dashboardUrl": self.dashboard_url,
+                "logGroupName": self.log_group_name,
+            }
+        )
