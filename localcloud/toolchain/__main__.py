@@ -25,7 +25,9 @@ def main() -> int:
     run.add_argument("environment", choices=["program", "workbench"])
     run.add_argument("arguments", nargs=argparse.REMAINDER)
     renew = commands.add_parser("lock", help="resolve the requirement files anew")
-    renew.add_argument("--upgrade", action="store_true", help="take the newest versions that the ranges allow")
+    renew.add_argument(
+        "--upgrade", action="store_true", help="take the newest versions that the ranges allow"
+    )
     asked = parser.parse_args()
     try:
         if asked.command == "ensure":

@@ -32,7 +32,9 @@ EXECUTOR = "pulumi-language-python-exec"
 
 def pinned(module: str) -> str:
     """The version that go.mod pins, such as `v3.274.1`."""
-    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (ENGINE_MODULE / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^\s*{re.escape(module)} (v\S+)", (ENGINE_MODULE / "go.mod").read_text(), re.MULTILINE
+    )
     if found is None:
         raise Failed(f"{module} is not in {ENGINE_MODULE / 'go.mod'}")
     return found.group(1)
@@ -127,7 +129,9 @@ def provide_executor(work: Work) -> Path:
 
     def make(folder: Path) -> None:
         go = str(go_path())
-        work.run([go, "mod", "download", PULUMI_SDK], made.log, BUILD_LIMIT_SECONDS, _environment(), ENGINE_MODULE)
+        work.run(
+            [go, "mod", "download", PULUMI_SDK], made.log, BUILD_LIMIT_SECONDS, _environment(), ENGINE_MODULE
+        )
         module = subprocess.run(
             [go, "list", "-m", "-f", "{{.Dir}}", PULUMI_SDK],
             cwd=ENGINE_MODULE,

@@ -122,4 +122,6 @@ def _side_by_side(work: Work, *tracks: Iterable[Callable[[Work], object]]) -> No
         faults = [fault for future in done if (fault := future.exception()) is not None]
         if faults:
             work.cancel()
-            raise faults[0] if isinstance(faults[0], Failed) else Failed(f"setup: {faults[0]!r}") from faults[0]
+            raise faults[0] if isinstance(faults[0], Failed) else Failed(f"setup: {faults[0]!r}") from faults[
+                0
+            ]

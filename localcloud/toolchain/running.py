@@ -16,8 +16,13 @@ PLAIN_INTERVAL_SECONDS = 20.0
 LIVE_INTERVAL_SECONDS = 0.5
 LINE_LENGTH = 110
 
-# Started through this, a command is killed by the kernel when the process that waits for it is gone, even by kill -9.
+# prctl(PR_SET_PDEATHSIG, SIGKILL), then the command itself.
 BOUND = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command, to be killed by the kernel when the thread that starts it is gone, even by `kill -9`."""
+    return [sys.executable, "-S", "-c", BOUND, *command]
 
 
 class Failed(Exception):
@@ -74,7 +79,7 @@ class Work:
         name = Path(command[0]).name
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-c", BOUND, *command],
+                bound(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

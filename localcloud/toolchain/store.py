@@ -75,7 +75,9 @@ def _locked(kind: str, work: Work) -> Iterator[None]:
                     work.say(f"{kind}: another run is making it, waiting for that")
                     told = True
                 if time.monotonic() > deadline:
-                    raise Failed(f"{kind}: another run has held {lock} for {LOCK_LIMIT_SECONDS:.0f} s") from None
+                    raise Failed(
+                        f"{kind}: another run has held {lock} for {LOCK_LIMIT_SECONDS:.0f} s"
+                    ) from None
                 work.pause(0.5)
         yield
     finally:

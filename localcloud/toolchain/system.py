@@ -34,7 +34,9 @@ def provide_packages(work: Work) -> None:
     if not absent:
         return
     if not wanted():
-        work.say(f"optional system packages are missing, to get them: sudo apt-get install {' '.join(absent)}")
+        work.say(
+            f"optional system packages are missing, to get them: sudo apt-get install {' '.join(absent)}"
+        )
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise Failed(f"SETUP_SYSTEM=1 needs root and apt-get to install {' '.join(absent)}")
