@@ -1,1 +1,1 @@
-"""The real Pulumi engine, run hermetically: stand-ins for its plugins where a mode asks for them, and only there."""
+"""The real Pulumi engine, run hermetically, with stand-ins for its plugins where a mode asks for them."""

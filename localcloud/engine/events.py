@@ -12,7 +12,7 @@ STACK_TYPE = "pulumi:pulumi:Stack"
 
 @dataclass(frozen=True)
 class Step:
-    """One resource: `op` is create, update, replace, delete, same …; `new` and `old` are its states, if any."""
+    """One resource: `op` is create, update, replace, delete, same …; `new` and `old` are its states."""
 
     op: str
     urn: str

@@ -1,7 +1,7 @@
-"""A small `pulumi-language-python`, for a Pulumi CLI that comes without one (as one built from its Go modules does).
+"""A small `pulumi-language-python`, for a Pulumi CLI without one, as one built from its Go modules is.
 
-It serves the engine's LanguageRuntime protocol on the SDK's own gRPC stubs, and runs programs and policy packs with
-the interpreter that runs this module: what is installed there is what they can import.
+It serves the engine's LanguageRuntime protocol on the SDK's own gRPC stubs, and runs programs and policy packs
+with the interpreter that runs this module: what is installed there is what they can import.
 
     python -m localcloud.engine.language_host --executor <pulumi-language-python-exec> <engine address>
 
@@ -97,11 +97,15 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         pack = request.info.program_directory
         command = [sys.executable, "-u", "-m", "pulumi.policy", *request.args, pack]
         env = dict(entry.split("=", 1) for entry in request.env if "=" in entry)
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with self._child(command, env=env, cwd=pack, **streams) as plugin:
+        with self._child(
+            command, env=env, cwd=pack, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as plugin:
             context.add_callback(lambda: _stop(plugin))
             for name, data in _chunks(plugin):
-                yield language_pb2.RunPluginResponse(**{name: data})
+                if name == "stdout":
+                    yield language_pb2.RunPluginResponse(stdout=data)
+                else:
+                    yield language_pb2.RunPluginResponse(stderr=data)
             yield language_pb2.RunPluginResponse(exitcode=plugin.wait())
 
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -117,7 +121,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     @contextmanager
     def _child(self, command: list[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-        child = subprocess.Popen(bound(command), stdin=subprocess.DEVNULL, start_new_session=True, **options)
+        child: subprocess.Popen[bytes] = subprocess.Popen(
+            bound(command), stdin=subprocess.DEVNULL, start_new_session=True, **options
+        )
         with self._lock:
             self._children.add(child)
         try:

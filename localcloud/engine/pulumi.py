@@ -1,7 +1,7 @@
 """The Pulumi CLI, run so that nothing of the user's machine reaches it and nothing of it reaches the machine.
 
-Its home, backend and project file lie in one private work folder; so do the executables of the stand-ins, which the
-run's own project file names: they are on no PATH at all.
+Its home, backend and project file lie in one private work folder; so do the executables of the stand-ins, which
+the run's own project file names: they are on no PATH at all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FOREIGN = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command of the CLI ended: exit code, all that it printed, and what it did as the engine told it."""
+    """How a command of the CLI ended: its exit code, all that it printed, and what the engine did."""
 
     code: int
     text: str
@@ -62,8 +62,8 @@ class Outcome:
 class Engine:
     """One stack of one project in one work folder.
 
-    `mode` is `preview` (any stack; nothing is created) or `local` (realised against the AWS emulation at `endpoint`).
-    The work folder must lie below `local_root` in local mode, or the stand-in provider refuses.
+    `mode` is `preview` (any stack; nothing is created) or `local` (realised against the AWS emulation at
+    `endpoint`). In local mode the work folder must lie below `local_root`, or the stand-in provider refuses.
     """
 
     tools: Paths
@@ -89,7 +89,7 @@ class Engine:
         return self.work / "backend"
 
     def preview(self, diff: bool = False, as_json: bool = False, expect_no_changes: bool = False) -> Outcome:
-        """What an `up` would do; the policy pack judges it. Not ok: a fault of the program, or a policy violated."""
+        """What an `up` would do, judged by the policy pack. Not ok: a fault of the program, a policy violated."""
         options = ["--diff"] if diff else []
         options += ["--json"] if as_json else []
         options += ["--expect-no-changes"] if expect_no_changes else []
@@ -182,7 +182,7 @@ class Engine:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the work folder. The kernel frees it with this process, so a lock of the backend is then a stale one."""
+        """Hold the work folder; the kernel frees it with this process, so that a backend's lock is a stale one."""
         self.work.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.work / "engine.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
@@ -207,7 +207,7 @@ class Engine:
         folder = self.work / "project"
         for made in (folder, self.backend, self.work / "home", self.work / "plugins"):
             made.mkdir(parents=True, exist_ok=True)
-        project = yaml.load((self.project / "Pulumi.yaml").read_text(), Loader=_Yaml12)
+        project = yaml.load((self.project / "Pulumi.yaml").read_text(), Loader=_Yaml12)  # noqa: S506 - a SafeLoader
         project["main"] = str(self.project)
         # For the CLI's own host; the stand-in uses the interpreter it runs in.
         project["runtime"] = {
@@ -225,7 +225,7 @@ class Engine:
             raise Failed(f"{source} is not YAML: {' '.join(str(fault).split())}") from None
 
     def _write_plugins(self) -> dict[str, list[dict[str, str]]]:
-        """The stand-ins' executables, and the project file's section that names them: it goes before PATH and cache."""
+        """The stand-ins' executables; gives the project file's section that names them, before PATH and cache."""
         folder = self.work / "plugins"
         commands = {f"pulumi-resource-{name}": f"-m localcloud.provider.{name}" for name in STANDINS}
         section = {"providers": [{"name": name, "path": str(folder)} for name in STANDINS]}

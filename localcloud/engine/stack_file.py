@@ -9,10 +9,10 @@ SECRETS_KEYS = frozenset({"secretsprovider", "encryptionsalt", "encryptedkey"})
 
 
 def without_secrets(text: str) -> str:
-    """The text of a `Pulumi.<stack>.yaml` with its secrets provider taken out and each `secure:` value replaced.
+    """The text of a `Pulumi.<stack>.yaml` without its secrets provider, each `secure:` value replaced.
 
-    Works on the text and not on parsed values: the engine reads YAML 1.2 and this library 1.1, where a plain `on`
-    is a boolean. Raises yaml.YAMLError for what is no YAML.
+    Works on the text and not on parsed values: the engine reads YAML 1.2 and this library 1.1, where a plain
+    `on` is a boolean. Raises yaml.YAMLError for what is no YAML.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     spans: list[tuple[int, int, str]] = []

@@ -77,7 +77,7 @@ def go_on_path() -> Path | None:
 
 
 def pulumi_on_path() -> Path | None:
-    """The `pulumi` on PATH if it is new enough; the resolved file, so that its language hosts are found beside it."""
+    """The `pulumi` on PATH if it is new enough; the real file, which has its language hosts beside it."""
     return _on_path("pulumi", "version", OLDEST_PULUMI)
 
 
@@ -148,6 +148,6 @@ def provide_executor(work: Work) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment with a build that depends on nothing else: no C compiler, no other toolchain."""
+    """The caller's environment, and a build that needs no C compiler and fetches no other toolchain."""
     fixed = {"GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
     return {**os.environ, **fixed, "PULUMI_SKIP_UPDATE_CHECK": "true"}

@@ -22,7 +22,7 @@ PIN = re.compile(r"^[A-Za-z0-9][^\\]*", re.MULTILINE)
 def lock(uv: Path, upgrade: bool) -> list[Path]:
     """Write `requirements/<name>.txt` for every `<name>.in`.
 
-    Versions that are locked already stay as long as the ranges allow them; with `upgrade` all become the newest.
+    Versions that are locked already stay as long as the ranges allow; with `upgrade` all become the newest.
     """
     sources = sorted(REQUIREMENTS.glob("*.in"))
     targets = [source.with_suffix(".txt") for source in sources]
@@ -33,7 +33,7 @@ def lock(uv: Path, upgrade: bool) -> list[Path]:
             kept = {pin for path in targets if path.exists() for pin in PIN.findall(path.read_text())}
             pins.write_text("".join(f"{pin.strip()}\n" for pin in sorted(kept)))
         _compile(uv, sources, pins, "--no-annotate")
-        for source, target in zip(sources, targets):
+        for source, target in zip(sources, targets, strict=True):
             shutil.copyfile(pins, target)
             _compile(uv, [source], target, "--generate-hashes")
     return targets

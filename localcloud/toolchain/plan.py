@@ -26,7 +26,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class Paths:
-    """Where each tool is. What `ensure` makes is named whether or not it has been made; None: not on this machine."""
+    """Where each tool is, also before `ensure` has made it. None: not on this machine."""
 
     uv: Path
     go: Path

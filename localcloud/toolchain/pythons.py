@@ -49,7 +49,7 @@ def uv_entry() -> Entry:
 
 
 def entry(name: str) -> Entry:
-    """The store's entry of an environment; the workbench borrows torch from the image, so it depends on it."""
+    """The store's entry of an environment; the workbench borrows torch from the image and depends on it."""
     inputs = (*_interpreter(), *_locked_versions(*ENVIRONMENTS[name]))
     if name == "workbench":
         inputs = (*inputs, str(entry("image").path))
@@ -93,7 +93,7 @@ def provide_environment(name: str, work: Work) -> Path:
 
 
 def _quiet_environment() -> dict[str, str]:
-    """The caller's environment without an active virtual environment or Python path, which would be taken up."""
+    """The caller's environment without an active virtual environment or Python path."""
     dropped = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"}
     return {name: value for name, value in os.environ.items() if name not in dropped} | {
         "UV_NO_PROGRESS": "1",

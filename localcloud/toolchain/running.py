@@ -30,7 +30,7 @@ class Failed(Exception):
 
 
 class Work:
-    """Steps that run, maybe side by side, and are shown on standard error: a live line on a terminal, else plain ones."""
+    """Steps, maybe side by side, shown on standard error: a live line on a terminal, else plain ones."""
 
     def __init__(self) -> None:
         self._steps: dict[str, tuple[float, Path]] = {}

@@ -1,4 +1,4 @@
-"""The cache's store: each entry is a folder named by a hash of all that went into it, and complete if it exists."""
+"""The cache's store: each entry is a folder named by a hash of its inputs, and complete if it exists."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Entry:
 def provide(entry: Entry, work: Work, make: Callable[[Path], None]) -> Path:
     """The entry's folder, made by `make(folder)` if it is not there yet.
 
-    `make` fills a sibling that is renamed when it is done, so that a build ended halfway leaves nothing that is
-    taken for complete. One builder at a time holds the kind's lock; the kernel drops it with the process.
+    `make` fills a sibling that is renamed when it is done, so that a build ended halfway leaves nothing that
+    is taken for complete. One builder at a time holds the kind's lock; the kernel drops it with the process.
     """
     if entry.path.is_dir():
         return entry.path

@@ -29,7 +29,7 @@ def wanted() -> bool:
 
 
 def provide_packages(work: Work) -> None:
-    """Install what is missing, if asked to; otherwise say what to type. No service is started or left enabled."""
+    """Install what is missing if asked to, else say what to type. No service is started or left enabled."""
     absent = missing()
     if not absent:
         return
