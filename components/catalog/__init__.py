@@ -5,13 +5,14 @@ anything: the plans do.
 """
 
 from .image_profiles import IMAGE_PROFILES, ImageProfile, image_profile
-from .instance_types import INSTANCE_TYPES, InstanceType, NetworkInterface, instance_type
+from .instance_types import INSTANCE_TYPES, REGIONS, InstanceType, NetworkInterface, instance_type
 from .lookup import UnknownName, nearest
 from .prices import Price, item_price, on_demand_price, spot_price
 
 __all__ = [
     "IMAGE_PROFILES",
     "INSTANCE_TYPES",
+    "REGIONS",
     "ImageProfile",
     "InstanceType",
     "NetworkInterface",

@@ -102,6 +102,7 @@ class InstanceType(Row):
 INSTANCE_TYPES: dict[str, InstanceType] = {
     row["name"]: InstanceType.model_validate(row) for row in read_rows("instance_types.json")
 }
+REGIONS = frozenset(region for type_ in INSTANCE_TYPES.values() for region in type_.regions)
 
 
 def instance_type(name: str) -> InstanceType:

@@ -1,9 +1,9 @@
 """What a stack costs an hour by the catalog's dated list prices. Pure: settings in, lines out.
 
 Counted is what stands while nothing happens, and the nodes: instances, root volumes, NAT gateways with their
-public addresses, alarms. What depends on use (gigabytes through NAT, gigabytes of logs) is listed with its price
-and not added up. Not listed: S3 storage and requests, data transfer between zones and out of AWS, KMS and SNS. A
-price that the catalog does not have is named as unknown; no sum pretends to include it.
+public addresses, alarms. What depends on use (gigabytes through NAT, gigabytes of logs) is listed with its
+price and not added up. Not listed: S3 storage and requests, data transfer between zones and out of AWS, KMS
+and SNS. A price that the catalog does not have is named as unknown; no sum pretends to include it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def estimate(settings: Settings, at_max: bool = False) -> Estimate:
 
 
 def hourly_cost_usd(settings: Settings) -> dict[str, object]:
-    """The stack output `hourlyCostUsd`: the cost at creation, and the bounds of the sum when every group is full."""
+    """The stack output `hourlyCostUsd`: the cost at creation, and the sum's bounds with all groups full."""
     full = estimate(settings, at_max=True)
     return {
         **estimate(settings).as_outputs(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from components.catalog import (
     IMAGE_PROFILES,
     INSTANCE_TYPES,
+    REGIONS,
     InstanceType,
     UnknownName,
     image_profile,
@@ -45,7 +46,7 @@ def instance_types_are_known(group: GpuGroupSettings, at: Path, settings: Settin
 
 def instance_types_are_offered(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     for place, type_ in _known_types(group):
-        if settings.region not in type_.regions:
+        if settings.region in REGIONS and settings.region not in type_.regions:
             yield Fault(
                 (*at, "instanceTypes", place),
                 f"{type_.name} is not offered in {settings.region} (as of {type_.as_of})",

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Network
 
-from components.catalog import INSTANCE_TYPES, nearest
+from components.catalog import REGIONS, nearest
 
 from . import group_rules
 from .faults import Fault, Path
@@ -110,13 +110,12 @@ def group_names_are_unique(s: Settings) -> Iterator[Fault]:
 
 
 def region_is_known(s: Settings) -> Iterator[Fault]:
-    known = {region for type_ in INSTANCE_TYPES.values() for region in type_.regions}
-    if s.region not in known:
+    if s.region not in REGIONS:
         yield Fault(
             ("region",),
             f"'{s.region}' is no region that offers a GPU instance type of the catalog",
             "use one that does",
-            nearest(s.region, known),
+            nearest(s.region, REGIONS),
         )
 
 
@@ -168,6 +167,8 @@ def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
 
 
 def zones_are_of_the_region(s: Settings) -> Iterator[Fault]:
+    if s.region not in REGIONS:
+        return  # told by region_is_known; one typo is one fault
     for place, zone in enumerate(s.network.availability_zones):
         path = ("network", "availabilityZones", place)
         if re.fullmatch(rf"{re.escape(s.region)}[a-h]", zone):

@@ -68,9 +68,9 @@ def sound_part(
         if key not in given:
             if not field.is_required() and path not in broken:
                 values[name] = field.get_default(call_default_factory=True)
-        elif inner is not None and isinstance(given[key], Mapping):
+        elif inner is not None and not _is_list(field) and isinstance(given[key], Mapping):
             values[name] = sound_part(inner, given[key], broken, path)
-        elif inner is not None and isinstance(given[key], list) and path not in broken:
+        elif inner is not None and _is_list(field) and path not in broken:
             values[name] = [
                 sound_part(inner, item if isinstance(item, Mapping) else {}, broken, (*path, place))
                 for place, item in enumerate(given[key])
@@ -120,9 +120,12 @@ def _keys(section: type[BaseModel] | None) -> list[str]:
 
 def _section_of(field: FieldInfo) -> type[Section] | None:
     """The section that a field holds, be it one or a list of them."""
-    annotation = field.annotation
-    candidates = get_args(annotation) if get_origin(annotation) is list else (annotation,)
+    candidates = get_args(field.annotation) if _is_list(field) else (field.annotation,)
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is list
 
 
 def _field_at(root: type[Section], path: Path) -> FieldInfo | None:
