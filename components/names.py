@@ -4,27 +4,51 @@ Roles, documents, alarms and user data all speak of the same buckets and groups;
 spells them.
 """
 
-from __future__ import annotations
+from dataclasses import dataclass
 
 from components.settings import Settings
 
 
-def artifacts_bucket(settings: Settings) -> str:
-    """Releases, node documents, runs and their checkpoints. Bucket names are shared by all of AWS."""
-    return f"{settings.base_name}-artifacts-{settings.account_id}"
+@dataclass(frozen=True)
+class StackNames:
+    """Where a stack lives and what its parts are called."""
+
+    base_name: str
+    """Prefix and stack, for example gputrain-prod: the first part of every other name."""
+
+    region: str
+    """The region of everything in the stack."""
+
+    account_id: str
+    """The twelve digits of the account; part of the bucket names, which are shared by all of AWS."""
+
+    artifacts_bucket: str
+    """Bucket of releases, node documents, runs and their checkpoints."""
+
+    dataset_buckets: dict[str, str]
+    """Dataset to bucket: protection, retention and rights are per bucket."""
+
+    node_log_group: str
+    """The CloudWatch log group that nodes write to."""
+
+    def auto_scaling_group(self, group: str) -> str:
+        """The name in AWS of a GPU group of the configuration."""
+        return f"{self.base_name}-{group}"
 
 
-def dataset_buckets(settings: Settings) -> dict[str, str]:
-    """Dataset -> bucket: protection, retention and rights are per bucket."""
-    return {
-        dataset.name: f"{settings.base_name}-data-{dataset.name}-{settings.account_id}"
-        for dataset in settings.datasets
-    }
+def stack_names(settings: Settings) -> StackNames:
+    """The names of a stack with these settings."""
+    base, account = settings.base_name, settings.account_id
+    return StackNames(
+        base_name=base,
+        region=settings.region,
+        account_id=account,
+        artifacts_bucket=f"{base}-artifacts-{account}",
+        dataset_buckets={d.name: f"{base}-data-{d.name}-{account}" for d in settings.datasets},
+        node_log_group=f"/{base}/nodes",
+    )
 
 
-def auto_scaling_group(settings: Settings, group: str) -> str:
-    return f"{settings.base_name}-{group}"
-
-
-def node_log_group(settings: Settings) -> str:
-    return f"/{settings.base_name}/nodes"
+def stack_tags(settings: Settings) -> dict[str, str]:
+    """The tags of everything in the stack that can have tags."""
+    return {**settings.tags, "gpu-training:stack": settings.base_name}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components import names
 from components.catalog import image_profile, instance_type
 from components.compute.plan import GroupPlan
+from components.names import stack_names
 from components.settings import Settings
 
 from .node_document import (
@@ -14,6 +14,7 @@ from .node_document import (
     METRIC_NAMESPACE,
     SCHEMA_VERSION,
     NodeFacts,
+    cluster_document,
     node_document,
     node_document_key,
     sha256_of,
@@ -37,7 +38,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
     profile = image_profile(group.image_profile)
     trainer = release.trainer_for(profile.abi)
     torch = release.torch_for(profile.abi, profile.name) if profile.torch_is_artifact else None
-    bucket = names.artifacts_bucket(settings)
+    names = stack_names(settings)
     types = [instance_type(name) for name in group.instance_types]
     gpu_models = {type_.gpu.model for type_ in types}
     document = node_document(
@@ -46,8 +47,8 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             group=group.name,
             auto_scaling_group=group.auto_scaling_group,
             region=settings.region,
-            artifacts_bucket=bucket,
-            dataset_buckets=names.dataset_buckets(settings),
+            artifacts_bucket=names.artifacts_bucket,
+            dataset_buckets=names.dataset_buckets,
             release_sha256=trainer.sha256,
             release_version=release.version,
             interpreter=profile.interpreter,
@@ -64,7 +65,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             floors_tflops=settings.self_check.floors_tflops,
             on_failure=settings.self_check.on_failure,
             max_replacements=settings.self_check.max_replacements,
-            log_group=names.node_log_group(settings),
+            log_group=names.node_log_group,
             metrics_port=settings.monitoring.metrics_port,
         )
     )
@@ -75,7 +76,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             group=group.name,
             region=settings.region,
             auto_scaling_group=group.auto_scaling_group,
-            document_uri=f"s3://{bucket}/{key}",
+            document_uri=f"s3://{names.artifacts_bucket}/{key}",
             document_sha256=sha256_of(document),
             schema_version=SCHEMA_VERSION,
             interpreter=profile.interpreter,
@@ -84,7 +85,19 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             on_failure=settings.self_check.on_failure,
             max_replacements=settings.self_check.max_replacements,
             metric_namespace=METRIC_NAMESPACE,
-            log_group=names.node_log_group(settings),
+            log_group=names.node_log_group,
         )
     )
     return BootPlan(document, key, user_data, (trainer, torch) if torch else (trainer,))
+
+
+def cluster_document_of(settings: Settings) -> str:
+    """cluster.json of a stack with these settings."""
+    names = stack_names(settings)
+    return cluster_document(
+        stack=settings.stack,
+        region=settings.region,
+        artifacts_bucket=names.artifacts_bucket,
+        groups={g.name: (names.auto_scaling_group(g.name), g.max_nodes) for g in settings.gpu_groups},
+        dataset_buckets=names.dataset_buckets,
+    )

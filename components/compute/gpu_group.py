@@ -9,6 +9,7 @@ import pulumi_aws as aws
 
 from components.bootstrap.boot_plan import BootPlan
 from components.bootstrap.node_document import LAUNCHING_HOOK, METRIC_NAMESPACE, TERMINATING_HOOK
+from components.names import StackNames
 
 from .node_role import NodeRole, NodeRoleArgs
 from .plan import GroupPlan
@@ -49,14 +50,8 @@ GROUP_METRICS = [
 class GpuGroupArgs:
     """One group: its plan, what its nodes boot with, and where they live."""
 
-    base_name: str
-    """Prefix and stack."""
-
-    region: str
-    """The region of the group."""
-
-    account_id: str
-    """The twelve digits of the account."""
+    names: StackNames
+    """The buckets and the log group that the nodes work with, and where these are."""
 
     plan: GroupPlan
     """Types, interfaces, purchase, sizes and names of the group."""
@@ -69,15 +64,6 @@ class GpuGroupArgs:
 
     security_group_id: pulumi.Input[str]
     """The nodes' security group, on every interface."""
-
-    artifacts_bucket: str
-    """Bucket of releases, documents and runs."""
-
-    dataset_buckets: dict[str, str]
-    """Dataset to bucket; nodes read these."""
-
-    log_group: str
-    """The log group that nodes write to."""
 
     kms_key_arn: pulumi.Input[str] | None = None
     """Key of volumes and buckets. None: the account's own keys for EBS and S3."""
@@ -108,7 +94,7 @@ class GpuGroup(pulumi.ComponentResource):
 
         document = aws.s3.BucketObjectv2(
             f"{name}-node-document",
-            bucket=args.artifacts_bucket,
+            bucket=args.names.artifacts_bucket,
             key=args.boot.document_key,
             content=args.boot.document,
             content_type="application/json",
@@ -118,14 +104,9 @@ class GpuGroup(pulumi.ComponentResource):
         role = NodeRole(
             f"{name}-node",
             NodeRoleArgs(
-                base_name=args.base_name,
-                region=args.region,
-                account_id=args.account_id,
+                names=args.names,
                 group=self._plan.name,
                 auto_scaling_group=self._plan.auto_scaling_group,
-                artifacts_bucket=args.artifacts_bucket,
-                dataset_buckets=args.dataset_buckets,
-                log_group=args.log_group,
                 metric_namespace=METRIC_NAMESPACE,
                 kms_key_arn=args.kms_key_arn,
                 permission_boundary_arn=args.permission_boundary_arn,

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_aws as aws
 
 from components.iam import partition, policy_document, trust_policy
+from components.names import StackNames
 
 # Objects below runs/<run>/ that nodes write. Not config.json: what a run is, only a researcher says.
 WRITTEN_BY_NODES = (
@@ -28,29 +29,14 @@ WRITTEN_BY_NODES = (
 class NodeRoleArgs:
     """Whose nodes they are and what they work on. Names are plain, so that the rights show in a preview."""
 
-    base_name: str
-    """Prefix and stack; the role's path and the first part of its name."""
-
-    region: str
-    """The region of everything named here."""
-
-    account_id: str
-    """The twelve digits of the account."""
+    names: StackNames
+    """The buckets and the log group that the nodes work with, and where these are."""
 
     group: str
     """The group's name in the configuration: nodes see their own group's documents only."""
 
     auto_scaling_group: str
     """The one group whose launches the nodes answer for and may suspend."""
-
-    artifacts_bucket: str
-    """Bucket of releases, documents and runs."""
-
-    dataset_buckets: dict[str, str]
-    """Dataset to bucket; nodes read these."""
-
-    log_group: str
-    """The log group that nodes write to."""
 
     metric_namespace: str
     """The one CloudWatch namespace in which nodes put metrics."""
@@ -76,8 +62,8 @@ class NodeRole(pulumi.ComponentResource):
         fixed_name = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         role = aws.iam.Role(
             f"{name}-role",
-            name=f"{args.base_name}-{args.group}-node",
-            path=f"/{args.base_name}/",
+            name=f"{args.names.base_name}-{args.group}-node",
+            path=f"/{args.names.base_name}/",
             description=f"Nodes of GPU group {args.group}",
             assume_role_policy=trust_policy("ec2.amazonaws.com"),
             permissions_boundary=args.permission_boundary_arn,
@@ -95,7 +81,7 @@ class NodeRole(pulumi.ComponentResource):
             aws.iam.RolePolicyAttachment(
                 f"{name}-session-manager",
                 role=role.name,
-                policy_arn=f"arn:{partition(args.region)}:iam::aws:policy/AmazonSSMManagedEC2InstanceDefaultPolicy",
+                policy_arn=f"arn:{partition(args.names.region)}:iam::aws:policy/AmazonSSMManagedEC2InstanceDefaultPolicy",
                 opts=child,
             ),
         ]
@@ -107,15 +93,15 @@ class NodeRole(pulumi.ComponentResource):
                     name="key",
                     role=role.name,
                     policy=pulumi.Output.from_input(args.kms_key_arn).apply(
-                        lambda key_arn: policy_document([key_statement(key_arn, args.region)])
+                        lambda key_arn: policy_document([key_statement(key_arn, args.names.region)])
                     ),
                     opts=child,
                 )
             )
         profile = aws.iam.InstanceProfile(
             f"{name}-profile",
-            name=f"{args.base_name}-{args.group}-node",
-            path=f"/{args.base_name}/",
+            name=f"{args.names.base_name}-{args.group}-node",
+            path=f"/{args.names.base_name}/",
             role=role.name,
             opts=fixed_name,
         )
@@ -126,9 +112,9 @@ class NodeRole(pulumi.ComponentResource):
 
 def node_statements(args: NodeRoleArgs) -> list[dict[str, Any]]:
     """The statements of the inline policy; S3 first, then what answers Auto Scaling, then what reports."""
-    arn = f"arn:{partition(args.region)}"
-    artifacts = f"{arn}:s3:::{args.artifacts_bucket}"
-    regional = f"{args.region}:{args.account_id}"
+    arn = f"arn:{partition(args.names.region)}"
+    artifacts = f"{arn}:s3:::{args.names.artifacts_bucket}"
+    regional = f"{args.names.region}:{args.names.account_id}"
     readable = ["releases/*", f"groups/{args.group}/*", "runs/*"]
     statements = [
         _list(artifacts, readable),
@@ -141,14 +127,14 @@ def node_statements(args: NodeRoleArgs) -> list[dict[str, Any]]:
         _allow("s3:AbortMultipartUpload", [f"{artifacts}/runs/*"]),
         _allow("s3:DeleteObject", [f"{artifacts}/runs/*/checkpoints/*"]),
     ]
-    for dataset, bucket in args.dataset_buckets.items():
+    for dataset, bucket in args.names.dataset_buckets.items():
         keys = f"datasets/{dataset}/*"
         statements += [
             _list(f"{arn}:s3:::{bucket}", [keys]),
             _allow("s3:GetObject", [f"{arn}:s3:::{bucket}/{keys}"]),
         ]
     group = f"{arn}:autoscaling:{regional}:autoScalingGroup:*:autoScalingGroupName/{args.auto_scaling_group}"
-    log_group = f"{arn}:logs:{regional}:log-group:{args.log_group}"
+    log_group = f"{arn}:logs:{regional}:log-group:{args.names.node_log_group}"
     return [
         *statements,
         _allow(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from components import names
 from components.catalog import InstanceType, NetworkInterface, image_profile, instance_type
+from components.names import stack_names, stack_tags
 from components.settings import GpuGroupSettings, Settings
 from components.settings.model import Purchase
 
@@ -51,6 +51,11 @@ class GroupPlan:
     ]  # of instances, volumes and interfaces; the provider's default tags do not reach those
 
     @property
+    def buys_spot(self) -> bool:
+        mixed = self.mixed_instances
+        return mixed is not None and mixed.on_demand_percent_above_base < 100
+
+    @property
     def efa_count(self) -> int:
         return sum(interface.interface_type != "interface" for interface in self.interfaces)
 
@@ -59,7 +64,7 @@ def plan_group(settings: Settings, group: GpuGroupSettings) -> GroupPlan:
     """The plan of one group of sound settings; ValueError where its types cannot share one template."""
     types = [instance_type(name) for name in group.instance_types]
     zones = tuple(group.zones if group.zones is not None else settings.network.availability_zones)
-    group_name = names.auto_scaling_group(settings, group.name)
+    group_name = stack_names(settings).auto_scaling_group(group.name)
     profile = image_profile(group.image.profile)
     return GroupPlan(
         name=group.name,
@@ -83,11 +88,6 @@ def plan_group(settings: Settings, group: GpuGroupSettings) -> GroupPlan:
             "gpu-training:group": group.name,
         },
     )
-
-
-def stack_tags(settings: Settings) -> dict[str, str]:
-    """The tags of everything in the stack. The stack's own tag is how Prometheus finds its nodes."""
-    return {**settings.tags, "gpu-training:stack": settings.base_name}
 
 
 def uses_efa(choice: str, types: Sequence[InstanceType], zones: Sequence[str]) -> bool:

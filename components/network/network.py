@@ -6,6 +6,8 @@ import pulumi
 import pulumi_aws as aws
 
 from components.iam import partition, policy_document, trust_policy
+from components.names import StackNames, stack_names
+from components.settings import Settings
 
 from .plan import plan_subnets
 
@@ -21,14 +23,8 @@ NODE_SERVICES = ("autoscaling", "logs", "monitoring", "ssm", "ssmmessages")
 class NetworkArgs:
     """What a network is made of; every value is plain, so that previews show and policies judge it."""
 
-    base_name: str
-    """Prefix and stack, for example gputrain-prod; the start of the Name tags and of the log group's name."""
-
-    region: str
-    """The region of the zones."""
-
-    account_id: str
-    """The twelve digits of the account; flow logs are accepted on its behalf only."""
+    names: StackNames
+    """Where the network lives and what its parts are called."""
 
     cidr_block: str
     """The VPC's IPv4 block, /16 to /21."""
@@ -52,6 +48,19 @@ class NetworkArgs:
 
     permission_boundary_arn: str | None = None
     """Boundary of the role that writes the flow logs. None: no boundary."""
+
+
+def network_args(settings: Settings) -> NetworkArgs:
+    """The network that the settings ask for."""
+    return NetworkArgs(
+        names=stack_names(settings),
+        cidr_block=settings.network.cidr,
+        availability_zones=settings.network.availability_zones,
+        nat=settings.network.nat,
+        metrics_port=settings.monitoring.metrics_port,
+        flow_log_retention_days=settings.network.flow_log_retention_days,
+        permission_boundary_arn=settings.permission_boundary_arn,
+    )
 
 
 class Network(pulumi.ComponentResource):
@@ -108,7 +117,7 @@ class Network(pulumi.ComponentResource):
         )
 
     def _tags(self, role: str) -> dict[str, str]:
-        return {"Name": f"{self._args.base_name}-{role}"}
+        return {"Name": f"{self._args.names.base_name}-{role}"}
 
     def _subnets(self) -> None:
         """Subnets, one public route table, one private table a zone, and the way from the public ones to the
@@ -194,7 +203,7 @@ class Network(pulumi.ComponentResource):
         self._s3 = aws.ec2.VpcEndpoint(
             f"{self._name}-s3",
             vpc_id=self.vpc_id,
-            service_name=f"com.amazonaws.{self._args.region}.s3",
+            service_name=f"com.amazonaws.{self._args.names.region}.s3",
             vpc_endpoint_type="Gateway",
             route_table_ids=[self._public_table.id, *(table.id for table in self._private_tables.values())],
             tags=self._tags("s3"),
@@ -217,7 +226,7 @@ class Network(pulumi.ComponentResource):
             endpoint = aws.ec2.VpcEndpoint(
                 f"{self._name}-{service}",
                 vpc_id=self.vpc_id,
-                service_name=f"com.amazonaws.{self._args.region}.{service}",
+                service_name=f"com.amazonaws.{self._args.names.region}.{service}",
                 vpc_endpoint_type="Interface",
                 private_dns_enabled=True,
                 subnet_ids=list(self.private_subnet_ids.values()),
@@ -304,18 +313,18 @@ class Network(pulumi.ComponentResource):
         self.ready.append(rule)
 
     def _flow_logs(self, retention_days: int) -> None:
-        log_group_name = f"/{self._args.base_name}/flow-logs"
+        log_group_name = f"/{self._args.names.base_name}/flow-logs"
         log_group = aws.cloudwatch.LogGroup(
             f"{self._name}-flow-logs", name=log_group_name, retention_in_days=retention_days, opts=self._child
         )
         arn = (
-            f"arn:{partition(self._args.region)}:logs:{self._args.region}:{self._args.account_id}"
+            f"arn:{partition(self._args.names.region)}:logs:{self._args.names.region}:{self._args.names.account_id}"
             f":log-group:{log_group_name}"
         )
         role = aws.iam.Role(
             f"{self._name}-flow-logs",
-            path=f"/{self._args.base_name}/",
-            assume_role_policy=trust_policy("vpc-flow-logs.amazonaws.com", self._args.account_id),
+            path=f"/{self._args.names.base_name}/",
+            assume_role_policy=trust_policy("vpc-flow-logs.amazonaws.com", self._args.names.account_id),
             permissions_boundary=self._args.permission_boundary_arn,
             opts=self._child,
         )

@@ -6,8 +6,13 @@ import pulumi
 import pulumi_aws as aws
 
 from components.iam import partition, policy_document
+from components.names import stack_names
+from components.settings import Settings
+from components.settings.model import DatasetSettings
 
 ABORT_MULTIPART_DAYS = 7
+# A pointer that a run moves every few minutes leaves as many old versions.
+ARTIFACTS_NONCURRENT_EXPIRY_DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -149,3 +154,32 @@ class SecureBucket(pulumi.ComponentResource):
             "Resource": [self.bucket_arn, f"{self.bucket_arn}/*"],
             "Condition": {"Bool": {"aws:SecureTransport": ["false"]}},
         }
+
+
+def artifacts_are_retained(settings: Settings) -> bool:
+    """Checkpoints, and with them the key, stay when the stack goes if any dataset does, or if there is none."""
+    return not settings.datasets or any(dataset.retain for dataset in settings.datasets)
+
+
+def artifacts_bucket_args(settings: Settings, kms_key_arn: pulumi.Input[str] | None) -> SecureBucketArgs:
+    """The bucket of releases, documents, runs and checkpoints."""
+    return SecureBucketArgs(
+        bucket_name=stack_names(settings).artifacts_bucket,
+        region=settings.region,
+        noncurrent_expiry_days=ARTIFACTS_NONCURRENT_EXPIRY_DAYS,
+        retain=artifacts_are_retained(settings),
+        kms_key_arn=kms_key_arn,
+    )
+
+
+def dataset_bucket_args(
+    settings: Settings, dataset: DatasetSettings, kms_key_arn: pulumi.Input[str] | None
+) -> SecureBucketArgs:
+    """The bucket of one dataset."""
+    return SecureBucketArgs(
+        bucket_name=stack_names(settings).dataset_buckets[dataset.name],
+        region=settings.region,
+        noncurrent_expiry_days=dataset.noncurrent_expiry_days,
+        retain=dataset.retain,
+        kms_key_arn=kms_key_arn,
+    )

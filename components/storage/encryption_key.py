@@ -6,27 +6,30 @@ import pulumi
 import pulumi_aws as aws
 
 from components.iam import partition, policy_document
+from components.names import StackNames, stack_names
+from components.settings import Settings
+
+from .buckets import artifacts_are_retained
 
 DELETION_WINDOW_DAYS = 30  # the longest: what is encrypted with a deleted key is lost
 
 
 @dataclass(frozen=True)
 class EncryptionKeyArgs:
-    """One key for buckets, volumes, logs and alerts of a stack."""
+    """One key for the buckets and volumes of a stack."""
 
-    base_name: str
-    """Prefix and stack; the key's alias is alias/<base_name>."""
-
-    region: str
-    """The region whose CloudWatch Logs may use the key."""
-
-    account_id: str
-    """The twelve digits of the account that owns the key."""
+    names: StackNames
+    """Whose key it is: the alias is alias/<base name>, and this account's roles may use it."""
 
     retain: bool
     """True: the key is protected and stays when the stack goes, as retained buckets cannot be read without
     it.
     """
+
+
+def encryption_key_args(settings: Settings) -> EncryptionKeyArgs:
+    """The key of a stack that makes its own."""
+    return EncryptionKeyArgs(names=stack_names(settings), retain=artifacts_are_retained(settings))
 
 
 class EncryptionKey(pulumi.ComponentResource):
@@ -47,16 +50,16 @@ class EncryptionKey(pulumi.ComponentResource):
         super().__init__("gputraining:storage:EncryptionKey", name, None, opts)
         key = aws.kms.Key(
             f"{name}-key",
-            description=f"Buckets, volumes, logs and alerts of {args.base_name}",
+            description=f"Buckets and volumes of {args.names.base_name}",
             enable_key_rotation=True,
             deletion_window_in_days=DELETION_WINDOW_DAYS,
-            policy=key_policy(args.base_name, args.region, args.account_id),
-            tags={"Name": args.base_name},
+            policy=key_policy(args.names.region, args.names.account_id),
+            tags={"Name": args.names.base_name},
             opts=pulumi.ResourceOptions(parent=self, protect=args.retain, retain_on_delete=args.retain),
         )
         aws.kms.Alias(
             f"{name}-alias",
-            name=f"alias/{args.base_name}",
+            name=f"alias/{args.names.base_name}",
             target_key_id=key.key_id,
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=args.retain),
         )
@@ -65,10 +68,8 @@ class EncryptionKey(pulumi.ComponentResource):
         self.register_outputs({"keyArn": self.key_arn})
 
 
-def key_policy(base_name: str, region: str, account_id: str) -> str:
-    """The account through IAM; Auto Scaling's service-linked role; this stack's log groups; CloudWatch's
-    alarms.
-    """
+def key_policy(region: str, account_id: str) -> str:
+    """The account, which decides by IAM who else may, and Auto Scaling's service-linked role."""
     arn = f"arn:{partition(region)}"
     auto_scaling = {
         "AWS": [
@@ -99,28 +100,6 @@ def key_policy(base_name: str, region: str, account_id: str) -> str:
                 "Action": ["kms:CreateGrant"],
                 "Resource": "*",
                 "Condition": {"Bool": {"kms:GrantIsForAWSResource": ["true"]}},
-            },
-            {
-                "Sid": "LogGroupsOfTheStack",
-                "Effect": "Allow",
-                "Principal": {"Service": [f"logs.{region}.amazonaws.com"]},
-                "Action": use,
-                "Resource": "*",
-                "Condition": {
-                    "ArnLike": {
-                        "kms:EncryptionContext:aws:logs:arn": [
-                            f"{arn}:logs:{region}:{account_id}:log-group:/{base_name}/*"
-                        ]
-                    }
-                },
-            },
-            {
-                "Sid": "AlarmsToTheEncryptedTopic",
-                "Effect": "Allow",
-                "Principal": {"Service": ["cloudwatch.amazonaws.com"]},
-                "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
-                "Resource": "*",
-                "Condition": {"StringEquals": {"aws:SourceAccount": [account_id]}},
             },
         ]
     )

@@ -1,0 +1,78 @@
+"""Settings in, components wired, outputs out; what there is to decide is decided in the plans."""
+
+from pathlib import Path
+
+import pulumi
+import pulumi_aws as aws
+
+from components.bootstrap.boot_plan import cluster_document_of, plan_boot
+from components.bootstrap.cluster_objects import ClusterObjects, ClusterObjectsArgs
+from components.bootstrap.release import read_release
+from components.compute.gpu_group import GpuGroup, GpuGroupArgs
+from components.compute.plan import plan_group
+from components.cost.estimate import hourly_cost_usd
+from components.monitoring.stack import Monitoring, MonitoringArgs, WatchedGroup
+from components.names import stack_names, stack_tags
+from components.network.network import Network, network_args
+from components.settings import from_pulumi
+from components.storage.buckets import SecureBucket, artifacts_bucket_args, dataset_bucket_args
+from components.storage.encryption_key import EncryptionKey, encryption_key_args
+
+settings = from_pulumi()
+names = stack_names(settings)
+try:
+    release = read_release(Path(__file__).parent)
+    plans = [plan_group(settings, group) for group in settings.gpu_groups]
+    boots = [plan_boot(settings, plan, release) for plan in plans]
+except ValueError as fault:  # a mistake that a person can mend: one line, no trace
+    raise pulumi.RunError(str(fault)) from None
+
+tags = {"tags": stack_tags(settings)}
+accounts = settings.allowed_account_ids
+provider = aws.Provider("aws", region=names.region, allowed_account_ids=accounts, default_tags=tags)
+opts = pulumi.ResourceOptions(provider=provider)
+
+network = Network("network", network_args(settings), opts)
+key_arn = settings.kms.key_arn
+if settings.kms.mode == "create":
+    key_arn = EncryptionKey("encryption", encryption_key_args(settings), opts).key_arn
+artifacts = SecureBucket("artifacts", artifacts_bucket_args(settings, key_arn), opts)
+datasets = [
+    SecureBucket(f"data-{dataset.name}", dataset_bucket_args(settings, dataset, key_arn), opts)
+    for dataset in settings.datasets
+]
+watched, alerts = settings.monitoring, settings.monitoring.alerts
+monitoring = Monitoring(
+    "monitoring",
+    MonitoringArgs(
+        base_name=names.base_name,
+        account_id=names.account_id,
+        region=names.region,
+        groups=[WatchedGroup(plan.auto_scaling_group, plan.buys_spot) for plan in plans],
+        metrics_port=watched.metrics_port,
+        retention_days=watched.retention_days,
+        alert_emails=alerts.emails,
+        sns_topic_arn=alerts.sns_topic_arn,
+        kubeconfig=pulumi.Output.secret(watched.kubeconfig) if watched.cluster == "existing" else None,
+    ),
+    opts,
+)
+files = [file for boot in boots for file in boot.release_files]
+objects_args = ClusterObjectsArgs(
+    names.artifacts_bucket, files, cluster_document_of(settings), artifacts.ready
+)
+objects = ClusterObjects("cluster", objects_args, opts)
+stored = [resource for bucket in [artifacts, *datasets] for resource in bucket.ready]
+requires = [*network.ready, *stored, *objects.ready, *monitoring.ready]
+boundary, nodes_group = settings.permission_boundary_arn, network.node_security_group_id
+for plan, boot in zip(plans, boots, strict=True):
+    subnets = [network.private_subnet_ids[zone] for zone in plan.zones]
+    args = GpuGroupArgs(names, plan, boot, subnets, nodes_group, key_arn, boundary, requires)
+    GpuGroup(plan.name, args, opts)
+
+pulumi.export("artifactsBucket", names.artifacts_bucket)
+pulumi.export("datasetBuckets", names.dataset_buckets)
+pulumi.export("groups", {plan.name: plan.auto_scaling_group for plan in plans})
+pulumi.export("alertsTopicArn", monitoring.alerts_topic_arn)
+pulumi.export("dashboardUrl", monitoring.dashboard_url)
+pulumi.export("hourlyCostUsd", hourly_cost_usd(settings))
