@@ -1,0 +1,197 @@
+"""The driver's loop: look, decide, act; control files; one driver for a `.local`."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import IO
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from ..processes import end, marked
+from .cloud import Cloud, InstanceFacts
+from .control import Order, take_orders
+from .driver import Action, Do, Phase, decide
+from .metadata import PORT, MetadataFailed, Show
+from .process import NODE_MARKER, SHUTDOWN_SECONDS, NodeProcess, Site
+
+POLL_SECONDS = 0.5
+MAX_NODES = 16  # alive at one time; a laptop is no region
+
+log = logging.getLogger("nodes")
+
+
+class AnotherDriver(Exception):
+    """A driver for the same `.local` runs already."""
+
+
+def lock(site: Site) -> IO[str]:
+    """Held as long as the returned file is open. Raises AnotherDriver."""
+    site.nodes.mkdir(parents=True, exist_ok=True)
+    file = (site.nodes / "driver.lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise AnotherDriver(f"another node driver runs for {site.local}") from None
+    return file
+
+
+def addresses(local: Path) -> Iterator[str]:
+    """Loopback addresses for nodes: the second octet from the folder's path, so that two local clouds on one
+    machine keep apart; an address whose metadata port is taken is passed over."""
+    octet = 64 + hashlib.sha256(str(local).encode()).digest()[0] % 128
+    for number in range(1, 256 * 250):
+        address = f"127.{octet}.{number // 250}.{number % 250 + 2}"
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, PORT))
+            except OSError:
+                continue
+        yield address
+
+
+class Service:
+    def __init__(self, site: Site, cloud: Cloud, spot_notice_seconds: float):
+        self.site = site
+        self.cloud = cloud
+        self.spot_notice_seconds = spot_notice_seconds
+        self.nodes: dict[str, NodeProcess] = {}
+        self._addresses = addresses(site.local)
+        self._unreachable_since: float | None = None
+        self._told: set[str] = set()
+        self._find_earlier_nodes()
+
+    def _find_earlier_nodes(self) -> None:
+        """Nodes of a driver that was killed died with it; what is left of them is ended, and they count as
+        gone: their instances, if the cloud still has them, are reported and replaced."""
+        for path in sorted(self.site.nodes.glob("*/node.json")):
+            instance_id = path.parent.name
+            left = marked(NODE_MARKER, instance_id)
+            end(left, grace_seconds=0)
+            try:
+                record = json.loads(path.read_text())
+                node = NodeProcess(self.site, instance_id, record["address"])
+            except (ValueError, KeyError):
+                log.warning("%s: node.json cannot be read, the node is left out", instance_id)
+                continue
+            if record.get("state") != Phase.GONE.value:
+                log.info("%s: left by an earlier driver (%d processes ended)", instance_id, len(left))
+            node.record, node.phase = record, Phase.GONE
+            node.write()
+            self.nodes[instance_id] = node
+
+    def step(self, now: float) -> None:
+        """One round. The nodes are looked at before AWS: an exit that is seen then has had its last calls, such
+        as the answer to the launching hook, done."""
+        for node in self.nodes.values():
+            node.watch(now)
+        for order in take_orders(self.site.local):
+            self._obey(order, now)
+        try:
+            descriptions = {found["InstanceId"]: found for found in self.cloud.instances()}
+        except (BotoCoreError, ClientError) as fault:
+            if self._unreachable_since is None:
+                log.warning("the AWS API at %s does not answer: %s", self.site.endpoint, fault)
+                self._unreachable_since = now
+            return
+        if self._unreachable_since is not None:
+            log.info("the AWS API answers again after %.1f s", now - self._unreachable_since)
+            self._unreachable_since = None
+        instances = [self.cloud.instance(found) for found in descriptions.values()]
+        for action in decide(instances, [node.view() for node in self.nodes.values()], now):
+            try:
+                facts = None
+                if action.do is Do.BOOT:
+                    facts = self.cloud.facts(descriptions[action.instance_id])
+                self._act(action, facts, now)
+            except (BotoCoreError, ClientError, MetadataFailed, OSError, KeyError) as fault:
+                text = f"{action.instance_id}: {action.do.value} failed: {type(fault).__name__}: {fault}"
+                if text not in self._told:  # it is tried again every round
+                    self._told.add(text)
+                    log.error("%s", text)
+
+    def _act(self, action: Action, facts: InstanceFacts | None, now: float) -> None:
+        instance_id = action.instance_id
+        if action.do is Do.BOOT:
+            if facts is not None:
+                self._boot(facts)
+            return
+        log.info("%s: %s: %s", instance_id, action.do.value, action.why)
+        node = self.nodes[instance_id]
+        if action.do is Do.REBOOT:
+            node.reboot()
+        elif action.do is Do.STOP:
+            node.stop(now)
+        elif action.do is Do.CLEAR:
+            node.clear()
+        elif action.do is Do.REPORT_UNHEALTHY:
+            self.cloud.report_unhealthy(instance_id)
+            node.settled = True
+        elif action.do is Do.TERMINATE:
+            self.cloud.terminate(instance_id)
+            node.interrupt_at = None
+        elif action.do is Do.ANNOUNCE_TERMINATION:
+            node.show(Show.TERMINATING)
+        elif action.do is Do.SETTLE:
+            node.settled = True
+
+    def _boot(self, facts: InstanceFacts) -> None:
+        instance_id = facts.instance.instance_id
+        if sum(node.view().alive for node in self.nodes.values()) >= MAX_NODES:
+            return  # looked at again every round; the group shows it as waiting for its launching hook
+        user_data = self.cloud.user_data(facts.template_id, facts.template_version)
+        node = NodeProcess(self.site, instance_id, next(self._addresses))
+        self.nodes[instance_id] = node
+        log.info(
+            "%s: boot: %s %s of %s on %s (template version %s)", instance_id, facts.life_cycle,
+            facts.instance_type, facts.instance.group, node.address, facts.template_version,
+        )  # fmt: skip
+        try:
+            node.boot(facts, user_data)
+        except (MetadataFailed, OSError):
+            # As an instance that fails its status checks: reported and replaced.
+            node.record.setdefault("address", node.address)
+            node.phase = Phase.KILLED
+            node.write()
+            raise
+
+    def _obey(self, order: Order, now: float) -> None:
+        node = self.nodes.get(order.instance_id)
+        if node is None or not node.view().alive:
+            order.answer("refused", "no such node is alive")
+            return
+        try:
+            if order.kind == "spot-notice":
+                at = datetime.now(timezone.utc) + timedelta(seconds=self.spot_notice_seconds)
+                node.interrupt_at = now + self.spot_notice_seconds
+                node.show(Show.SPOT, at)
+                order.answer("done", f"terminates at {at:%Y-%m-%dT%H:%M:%SZ}")
+            else:
+                node.show(Show.REBALANCE)
+                order.answer("done", "rebalance recommendation is shown")
+        except MetadataFailed as fault:
+            order.answer("failed", str(fault))
+        log.info("%s: %s ordered", order.instance_id, order.kind)
+
+    def shut_down(self) -> None:
+        """Every node at once, within the time that a machine has to shut down."""
+        now = time.monotonic()
+        for node in self.nodes.values():
+            if node.view().alive:
+                node.stop(now)
+        deadline = now + SHUTDOWN_SECONDS + 5
+        while any(node.view().alive for node in self.nodes.values()) and time.monotonic() < deadline:
+            for node in self.nodes.values():
+                node.watch(time.monotonic())
+            time.sleep(0.05)
+        for node in self.nodes.values():
+            if node.phase is not Phase.GONE:
+                node.clear()
