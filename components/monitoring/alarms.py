@@ -24,7 +24,9 @@ class Alarm:
     datapoints_to_alarm: int
     period_seconds: int
     event: str | None = None  # a count of NAMESPACE of which one is too many
-    metrics: dict[str, str] = field(default_factory=dict)  # id -> metric of AWS/AutoScaling, for the expression
+    metrics: dict[str, str] = field(
+        default_factory=dict
+    )  # id -> metric of AWS/AutoScaling, for the expression
     expression: str | None = None  # more than zero is too much
 
 

@@ -29,7 +29,9 @@ def chart_values(
     """
     unreachable = {"enabled": False}  # a managed control plane answers no scrape; its alerts would never end
     return {
-        "additionalPrometheusRulesMap": {f"gpu-training-{name}": groups for name, groups in rule_groups().items()},
+        "additionalPrometheusRulesMap": {
+            f"gpu-training-{name}": groups for name, groups in rule_groups().items()
+        },
         "prometheus": {
             "prometheusSpec": {
                 "retention": f"{retention_days}d",

@@ -57,7 +57,9 @@ class CloudWatch(pulumi.ComponentResource):
     dashboard_url: str
     ready: list[pulumi.Resource]  # the log group that nodes write to
 
-    def __init__(self, name: str, args: CloudWatchArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+    def __init__(
+        self, name: str, args: CloudWatchArgs, opts: Optional[pulumi.ResourceOptions] = None
+    ) -> None:
         super().__init__("gputraining:monitoring:CloudWatch", name, None, opts)
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)
@@ -104,7 +106,9 @@ class CloudWatch(pulumi.ComponentResource):
         """
         args = self._args
         topic_name = f"{args.base_name}-alerts"
-        topic = aws.sns.Topic(f"{self._name}-alerts", name=topic_name, tags={"Name": topic_name}, opts=self._child)
+        topic = aws.sns.Topic(
+            f"{self._name}-alerts", name=topic_name, tags={"Name": topic_name}, opts=self._child
+        )
         arn = f"arn:{partition(args.region)}:sns:{args.region}:{args.account_id}:{topic_name}"
         aws.sns.TopicPolicy(
             f"{self._name}-alerts-policy",
@@ -160,7 +164,12 @@ class CloudWatch(pulumi.ComponentResource):
                 }
                 for key, metric in alarm.metrics.items()
             ]
-            wanted = {"id": "shortfall", "expression": alarm.expression, "label": "nodes short", "return_data": True}
+            wanted = {
+                "id": "shortfall",
+                "expression": alarm.expression,
+                "label": "nodes short",
+                "return_data": True,
+            }
             what = {
                 "metric_queries": [*metrics, wanted],
                 "threshold": 0,

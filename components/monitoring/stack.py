@@ -51,7 +51,9 @@ class Monitoring(pulumi.ComponentResource):
     log_group_name: str
     ready: list[pulumi.Resource]  # what must exist before a node boots
 
-    def __init__(self, name: str, args: MonitoringArgs, opts: Optional[pulumi.ResourceOptions] = None) -> None:
+    def __init__(
+        self, name: str, args: MonitoringArgs, opts: Optional[pulumi.ResourceOptions] = None
+    ) -> None:
         super().__init__("gputraining:monitoring:Monitoring", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         cloudwatch = CloudWatch(

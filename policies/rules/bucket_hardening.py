@@ -89,7 +89,7 @@ def _denies_plain_http(statement: Mapping[str, Any]) -> bool:
 def _covers_bucket_and_objects(resources: Any) -> bool:
     names = resources if isinstance(resources, list) else [str(resources)]
     objects = [name for name in names if name.endswith("/*")]
-    return "*" in names or bool(objects) and {name[:-2] for name in objects} <= set(names)
+    return "*" in names or (bool(objects) and {name[:-2] for name in objects} <= set(names))
 
 
 # Which split resource carries a setting, how it is read, and what its absence means.
