@@ -31,6 +31,7 @@ class TrainingConfig(Document):
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
+    clip_norm: float | None = Field(default=None, gt=0)  # largest norm of the whole gradient; none: not clipped
     seed: int = 0
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     eval_every_steps: int = Field(default=0, ge=0)  # 0: only at the end

@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -84,8 +84,8 @@ def _factory(name: str, packages: Path | None) -> Callable[..., Any]:
 
 def loss_function(model: nn.Module) -> LossFunction:
     """The model's own ``loss``, else cross-entropy."""
-    own: Any = getattr(model, "loss", None)
-    return own if callable(own) else nn.functional.cross_entropy
+    own = getattr(model, "loss", None)
+    return cast(LossFunction, own) if callable(own) else nn.functional.cross_entropy
 
 
 def has_own_loss(model: nn.Module) -> bool:

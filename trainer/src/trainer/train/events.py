@@ -1,0 +1,32 @@
+"""The event lines of one rank, see `trainer.contracts.worker.WorkerEvent`."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from ..contracts.worker import EventKind, WorkerEvent
+
+
+class EventLog:
+    """Appends whole lines and flushes each, so that the agent can follow the file while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(self, kind: EventKind, **fields: Any) -> None:
+        """``fields`` as WorkerEvent names them. NaN and infinity, which JSON does not know, become null."""
+        plain = {name: _plain(value) for name, value in fields.items()}
+        event = WorkerEvent(kind=kind, time=time.time(), **plain)
+        self._file.write(event.to_line())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

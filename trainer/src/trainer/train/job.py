@@ -1,0 +1,178 @@
+"""What the loop has around its steps: starting fresh or resumed, evaluating, saving."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ..contracts.manifests import CheckpointManifest
+from ..contracts.run import TrainingConfig
+from ..data.dataset import DatasetInfo, ShardedSplit
+from ..data.order import GlobalOrder
+from ..errors import CheckpointError, Fault, FencedError
+from ..exit_codes import Exit
+from .checkpoint import Checkpoints, UnreadableError
+from .evaluate import Evaluation, evaluate
+from .events import EventLog
+from .plan import Plan
+from .precision import Precision
+from .schedule import rate_factor
+from .state import TrainState, capture_rng, restore_rng, seed_rank
+from .stop import StopRequest, reason_of
+from .world import World
+
+SAVED_BYTES_PER_PARAMETER = 12  # fp32 weight and AdamW's two moments
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Job:
+    """What one rank needs; `trainer.worker` puts it together."""
+
+    training: TrainingConfig
+    world: World
+    info: DatasetInfo
+    train_split: ShardedSplit
+    test_split: ShardedSplit
+    model: nn.Module  # on the world's device
+    precision: Precision
+    checkpoints: Checkpoints
+    stop: StopRequest
+    events: EventLog
+    loader_workers: int = 0
+
+
+def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
+    """The state to go on from: the newest usable checkpoint's, or a fresh one. Collective.
+
+    Rank 0 decides which checkpoint it is; the others load that one and no other.
+    """
+    state = _fresh_state(job, plan)
+    world, found = job.world, None
+    if world.rank == 0:
+        parameters = sum(parameter.numel() for parameter in job.model.parameters())
+        found = job.checkpoints.begin(
+            parameters * SAVED_BYTES_PER_PARAMETER,
+            lambda step, why: job.events.write("fallback", step=step, message=why),
+        )
+    text: str | None = world.from_rank0(found[0].to_json() if found else None)
+    message = "fresh start"
+    if text is not None:
+        manifest = CheckpointManifest.from_json(text)
+        try:
+            saved = found[1] if found else job.checkpoints.load(manifest)
+            state.restore(saved)
+        except (UnreadableError, RuntimeError, KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
+            ) from error
+        if order.step_at(manifest.samples_consumed) != state.step:
+            raise CheckpointError(f"checkpoint of step {manifest.step} names another offset than its state")
+        if world.rank < len(saved["rng"]):
+            restore_rng(saved["rng"][world.rank], world.device)
+        message = (
+            f"resumed from step {manifest.step}, saved by generation {manifest.generation} "
+            f"with {manifest.world_size} ranks"
+        )
+    job.events.write(
+        "started",
+        step=state.step,
+        samples=state.step * order.global_batch,
+        world_size=world.size,
+        total_steps=plan.total_steps,
+        message=message,
+    )
+    return state
+
+
+def _fresh_state(job: Job, plan: Plan) -> TrainState:
+    training = job.training
+    optimizer = torch.optim.AdamW(
+        job.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+    )
+    factor = partial(
+        rate_factor, total=plan.total_steps, warmup=training.warmup_steps, kind=training.schedule
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    seed_rank(training.seed, job.world.rank)
+    return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
+
+
+def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> Evaluation | None:
+    """Held-out loss; the best so far is saved and pointed at. None: no held-out split. Collective."""
+    if len(job.test_split) == 0:
+        return None
+    began = time.monotonic()
+    result = evaluate(
+        job.model, job.test_split, job.info.classes, job.world, job.precision, job.loader_workers
+    )
+    best = math.isfinite(result.loss) and (state.best_eval_loss is None or result.loss < state.best_eval_loss)
+    if job.world.rank == 0:
+        job.events.write(
+            "eval",
+            step=state.step,
+            eval_loss=result.loss,
+            eval_accuracy=result.accuracy,
+            seconds=time.monotonic() - began,
+            best=best,
+        )
+    if best:
+        state.best_eval_loss = result.loss
+        save(job, state, order, "best")
+    return result
+
+
+def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
+    """Rank 0 saves, the others wait for it on the control group. Collective.
+
+    A fault on rank 0 ends it with that fault's exit code, and the others with PEER_LOST.
+    """
+    began = time.monotonic()
+    rng_of_ranks = job.world.collect(capture_rng(job.world.device))
+    if rng_of_ranks is not None and job.checkpoints.newest_step != state.step:
+        manifest = job.checkpoints.save(
+            state.step,
+            state.step * order.global_batch,
+            order.epochs_at(state.step),
+            state.capture(rng_of_ranks),
+        )
+        if reason == "best" and state.best_eval_loss is not None:
+            job.checkpoints.mark_best(manifest, state.best_eval_loss)
+        job.events.write(
+            "checkpoint",
+            step=state.step,
+            seconds=time.monotonic() - began,
+            size_bytes=manifest.files[0].size_bytes,
+            sha256=manifest.files[0].sha256,
+            reason=reason,
+        )
+    job.world.wait()
+
+
+def save_and_stop(
+    job: Job, state: TrainState, order: GlobalOrder, stop_weight: int
+) -> Literal[Exit.STOPPED_SAVED, Exit.STOPPED_STALE]:
+    """Every rank stops at this step; a failed save is only told where an older one is there. Collective."""
+    reason = reason_of(stop_weight)
+    saved = True
+    try:
+        save(job, state, order, reason)
+    except FencedError:
+        raise
+    except Fault as fault:
+        if job.checkpoints.newest_step is None:
+            raise
+        saved = False
+        _log.error("step %d could not be saved: %s", state.step, fault)
+        job.events.write("error", code=int(fault.exit_code), message=str(fault))
+        job.world.wait()
+    saved = bool(job.world.from_rank0(saved))
+    job.events.write("stopped", step=state.step, reason=reason, saved=saved)
+    return Exit.STOPPED_SAVED if saved else Exit.STOPPED_STALE

@@ -1,0 +1,83 @@
+"""The ranks of a run and the few words they exchange beside gradients.
+
+Two process groups: the default one carries gradients (NCCL on GPUs, gloo on CPUs) with a time-out meant for
+steps; the control group (always gloo, on CPU memory, so that it never waits for a GPU) carries decisions and
+is where ranks wait while rank 0 saves or loads, with a time-out meant for that. The NCCL way has not run on a
+GPU yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+
+# A collective of a step that takes longer has lost a peer that did not even close its connection.
+STEP_TIMEOUT = timedelta(minutes=10)
+# Start-up (packages, CUDA, a large checkpoint coming down) and saves may differ that much between ranks.
+CONTROL_TIMEOUT = timedelta(minutes=30)
+
+_PEER_WORDS = re.compile(r"gloo|connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+    control: dist.ProcessGroup
+
+    def gather(self, values: list[float]) -> torch.Tensor:
+        """Every rank's values, on every rank: float64 [size, len(values)]."""
+        mine = torch.tensor(values, dtype=torch.float64)
+        table = [torch.empty_like(mine) for _ in range(self.size)]
+        dist.all_gather(table, mine, group=self.control)
+        return torch.stack(table)
+
+    def collect(self, word: Any) -> list[Any] | None:
+        """Every rank's word on rank 0, None elsewhere. Plain, small objects only."""
+        words: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(word, words, dst=0, group=self.control)
+        return words
+
+    def from_rank0(self, word: Any) -> Any:
+        """Rank 0's word on every rank; the others wait for it as long as a save may take."""
+        words = [word]
+        dist.broadcast_object_list(words, src=0, group=self.control)
+        return words[0]
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        dist.barrier(group=self.control)
+
+
+def join_world(device_type: str) -> World:
+    """Meet the other ranks; torchrun's environment says where. Raises what torch.distributed raises."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if device_type == "cuda":
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", timeout=STEP_TIMEOUT, device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo", timeout=STEP_TIMEOUT)
+    control = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT))
+    return World(dist.get_rank(), dist.get_world_size(), local_rank, device, control)
+
+
+def leave_world() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_peer_loss(error: BaseException) -> bool:
+    """Did a collective fail because somebody else is gone? gloo tells it by RuntimeError and words only."""
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and _PEER_WORDS.search(str(error)) is not None

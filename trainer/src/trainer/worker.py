@@ -1,0 +1,125 @@
+"""One rank of a training: ``torchrun ... -m trainer.worker <generation folder>/worker.json``.
+
+Every way to end leaves ``exit-rank<r>.json`` with a code of `trainer.exit_codes` and one line for people.
+Nothing here waits without a limit: collectives have time-outs (`trainer.train.world`), S3 calls too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from .contracts.worker import ExitReport, WorkerConfig, events_file, exit_file
+from .data.dataset import ShardedSplit, dataset_info
+from .data.manifest import parse_name
+from .data.sync import version_dir
+from .data.verify import local_manifest
+from .errors import ConfigurationError, Fault, OutOfMemoryError, PeerLostError
+from .exit_codes import Exit
+from .models.load import build_model
+from .models.user_wheel import install_user_wheel
+from .store import Store
+from .train.checkpoint import Checkpoints
+from .train.events import EventLog
+from .train.job import Job
+from .train.loop import train
+from .train.precision import resolve_precision
+from .train.stop import StopRequest
+from .train.world import is_peer_loss, join_world, leave_world
+
+MAX_LOADER_WORKERS = 4
+
+
+def read_config(path: Path) -> WorkerConfig:
+    """Raises ConfigurationError."""
+    try:
+        return WorkerConfig.from_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigurationError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
+    """Meet the other ranks, load data and model, train. Raises Fault, and what torch raises."""
+    training, generation = config.run.training, config.generation.n
+    name = parse_name(training.dataset)
+    folder = version_dir(config.data_dir, name.name, name.version)
+    manifest = local_manifest(folder)
+    info = dataset_info(manifest)
+    store, bucket = Store(region=config.document.region), config.document.artifacts_bucket
+    run_dir = Path(config.state_dir) / "runs" / config.run.name
+    packages = None
+    if training.user_wheel is not None:
+        packages = install_user_wheel(store, bucket, training.user_wheel, run_dir)
+    torch.manual_seed(training.seed)  # every rank builds the same weights
+    model = build_model(training, info, packages)
+    world = join_world(config.device)
+    capability = torch.cuda.get_device_capability(world.device) if config.device == "cuda" else None
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    spare_cores = (os.cpu_count() or 1) // local_ranks - 1
+    job = Job(
+        training=training,
+        world=world,
+        info=info,
+        train_split=ShardedSplit(folder, manifest, "train"),
+        test_split=ShardedSplit(folder, manifest, "test"),
+        model=model.to(world.device),
+        precision=resolve_precision(training.precision, config.device, capability),
+        checkpoints=Checkpoints(store, bucket, config.run, generation, world.size, run_dir / "checkpoints"),
+        stop=stop,
+        events=events,
+        loader_workers=max(0, min(MAX_LOADER_WORKERS, spare_cores)) if config.device == "cuda" else 0,
+    )
+    code = train(job)
+    world.wait()  # nobody closes a connection that another one still reads from
+    leave_world()
+    return code
+
+
+def as_fault(error: BaseException) -> Fault:
+    """What an exception means to the agent; an unexpected one is a bug (70), its trace is in the log."""
+    if isinstance(error, Fault):
+        return error
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
+        return OutOfMemoryError(f"out of memory; use a smaller micro-batch (more accumulation): {text}")
+    if is_peer_loss(error):
+        return PeerLostError(f"a peer was lost: {text}")
+    return Fault(f"unexpected: {text}")
+
+
+def main(argv: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    path, rank = Path(argv[0]), int(os.environ["RANK"])
+    gen_dir = path.parent
+    events = EventLog(events_file(gen_dir, rank))
+    stop = StopRequest(gen_dir)
+    stop.listen()
+    try:
+        code = run(read_config(path), stop, events)
+        report = ExitReport(code=code, message=code.name.lower().replace("_", " "))
+    except Exception as error:
+        fault = as_fault(error)
+        if fault.exit_code in (Exit.BUG, Exit.PEER_LOST):
+            traceback.print_exc()
+        print(
+            f"worker rank {rank}: {fault.exit_code.name} ({fault.exit_code.value}): {fault}", file=sys.stderr
+        )
+        events.write("error", code=int(fault.exit_code), message=str(fault))
+        report = ExitReport(code=int(fault.exit_code), message=str(fault))
+    part = exit_file(gen_dir, rank).with_suffix(".part")
+    part.write_text(report.to_json())
+    os.replace(part, exit_file(gen_dir, rank))
+    return report.code
+
+
+if __name__ == "__main__":
+    ending = main(sys.argv[1:])
+    sys.stderr.flush()
+    # Not sys.exit: after a lost peer the interpreter's clean-up can wait for connections that never answer.
+    os._exit(ending)
