@@ -81,7 +81,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         env["PULUMI_CONFIG"] = json.dumps(dict(request.config))
         env["PULUMI_CONFIG_SECRET_KEYS"] = json.dumps(list(request.configSecretKeys))
-        with self._child(command, env=env) as program:
+        with self._child(command, env) as program:
             code = program.wait()
         if code == 0:
             return language_pb2.RunResponse()
@@ -97,9 +97,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         pack = request.info.program_directory
         command = [sys.executable, "-u", "-m", "pulumi.policy", *request.args, pack]
         env = dict(entry.split("=", 1) for entry in request.env if "=" in entry)
-        with self._child(
-            command, env=env, cwd=pack, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as plugin:
+        with self._child(command, env, cwd=pack, output=subprocess.PIPE) as plugin:
             context.add_callback(lambda: _stop(plugin))
             for name, data in _chunks(plugin):
                 if name == "stdout":
@@ -120,9 +118,17 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             _stop(child)
 
     @contextmanager
-    def _child(self, command: list[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-        child: subprocess.Popen[bytes] = subprocess.Popen(
-            bound(command), stdin=subprocess.DEVNULL, start_new_session=True, **options
+    def _child(
+        self, command: list[str], env: dict[str, str], cwd: str | None = None, output: int | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        child = subprocess.Popen(
+            bound(command),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         with self._lock:
             self._children.add(child)

@@ -119,28 +119,31 @@ class Engine:
             self._select_stack()
             event_log = self.work / "events.jsonl"
             event_log.unlink(missing_ok=True)
-            code, text = self._run(name, *options, "--event-log", str(event_log), show=self.show)
+            # As JSON, standard output is for a program: what is said beside it goes to the log.
+            apart = "--json" in options
+            code, text = self._run(name, *options, "--event-log", str(event_log), show=self.show, apart=apart)
             return Outcome(code, text, Events.read(event_log))
 
     def _json(self, *arguments: str) -> dict[str, Any]:
         with self._alone():
             self._write_project()
-            code, text = self._run(*arguments, "--stack", self.stack, show=False)
+            code, text = self._run(*arguments, "--stack", self.stack, apart=True)
         if code != 0:
-            raise Failed(f"`pulumi {' '.join(arguments[:2])}` failed: {_cause(text)}; log: {self.log}")
-        return json.loads(text[text.index("{") :])
+            cause = _cause(self.log.read_text(errors="replace"))
+            raise Failed(f"`pulumi {' '.join(arguments[:2])}` failed: {cause}; log: {self.log}")
+        return json.loads(text)
 
     def _select_stack(self) -> None:
         # The stack's record is looked at directly: it saves a second for each call of the CLI.
         name = yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"]
         if (self.backend / ".pulumi" / "stacks" / name / f"{self.stack}.json").exists():
             return
-        code, text = self._run("stack", "init", self.stack, show=False)
+        code, text = self._run("stack", "init", self.stack)
         if code != 0:
             raise Failed(f"the stack {self.stack} cannot be made: {_cause(text)}; log: {self.log}")
 
-    def _run(self, *arguments: str, show: bool) -> tuple[int, str]:
-        """Run the CLI to its end or its limit; gives exit code and output."""
+    def _run(self, *arguments: str, show: bool = False, apart: bool = False) -> tuple[int, str]:
+        """Run the CLI to its end or its limit; gives its exit code and output, `apart` from standard error."""
         color = "always" if show and sys.stdout.isatty() else "never"
         command = [str(self.tools.pulumi), *arguments, "--non-interactive", "--color", color]
         if arguments[:2] != ("stack", "init") and "--stack" not in arguments:
@@ -148,13 +151,14 @@ class Engine:
         lines: list[str] = []
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"$ pulumi {' '.join(arguments)}\n")
+            log.flush()
             process = subprocess.Popen(
                 command,
                 cwd=self.work / "project",
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=log if apart else subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 start_new_session=True,
