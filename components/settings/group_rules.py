@@ -71,12 +71,24 @@ def instance_types_are_alike(group: GpuGroupSettings, at: Path, settings: Settin
                 f"{first.name} has {first.gpu.count} {first.gpu.model}",
                 remedy,
             )
-        if group.efa != "off" and type_.efa_layout != first.efa_layout:
+        if _efa_is_wanted(group, types, settings) and type_.efa_layout != first.efa_layout:
             yield Fault(
                 path,
                 f"{type_.name} has another layout of EFA interfaces than {first.name}",
                 "put it into a group of its own, or write efa: off",
             )
+
+
+def _efa_is_wanted(
+    group: GpuGroupSettings, types: list[tuple[int, InstanceType]], settings: Settings
+) -> bool:
+    if group.efa != "auto":
+        return group.efa == "on"
+    return len(_zones(group, settings)) == 1 and all(type_.max_efa_interfaces > 0 for _, type_ in types)
+
+
+def _zones(group: GpuGroupSettings, settings: Settings) -> list[str]:
+    return group.zones if group.zones is not None else settings.network.availability_zones
 
 
 def zones_are_of_the_network(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:

@@ -137,8 +137,8 @@ class Image(Section):
         default=None,
         pattern=r"^/[A-Za-z0-9_.\-/]+$",
         examples=["/gpu-training/images/pytorch"],
-        description="Name of the SSM parameter that holds the image id. A new value there is a new launch "
-        "template version at the next `pulumi up`.",
+        description="Name of the SSM parameter that holds the image id; EC2 reads it at each launch, so that a new "
+        "value there reaches new nodes only.",
     )
 
 

@@ -29,7 +29,7 @@ LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX, PRIVATE_EXTRA_BITS = 16, 21, 4
 RESERVED_ADDRESSES = 5  # of every subnet, VPC user guide
 MAX_BUCKET_NAME = 63
 MAX_ROLE_NAME = 64
-ROLE_NAME_EXTRA = len("-node-") + 7  # role suffix and the random part of the name
+ROLE_NAME_EXTRA = len("-") + len("-node")
 MAX_TAGS = 40  # AWS takes 50 a resource; the program and the services add their own
 
 FloatingRule = Callable[[Settings], Iterator[Fault]]
@@ -82,7 +82,7 @@ def names_fit_their_limits(s: Settings) -> Iterator[Fault]:
 
 
 def role_names_fit(s: Settings) -> Iterator[Fault]:
-    longest = MAX_ROLE_NAME - ROLE_NAME_EXTRA - len(s.base_name) - 1
+    longest = MAX_ROLE_NAME - ROLE_NAME_EXTRA - len(s.base_name)
     for place, group in enumerate(s.gpu_groups):
         if len(group.name) > longest:
             yield Fault(

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stack_files import mapping_of, minimal
 
+from components.compute.plan import plan_purchase
 from components.cost import Estimate, estimate, hourly_cost_usd
 from components.cost.estimate import split_purchase
+from components.monitoring.alarms import group_alarms
 from components.settings import Settings, load
+from tests.unit.stack_files import mapping_of, minimal
 
 
 def stack(region: str = "us-east-1", nat: str = "none", zones: str = "ab", **group: Any) -> Settings:
@@ -68,6 +70,22 @@ def test_without_nat_there_is_no_line_for_it() -> None:
 def test_alarms_are_counted_by_group_and_one_more_for_spot() -> None:
     assert line(estimate(stack()), "alarms").count == 3
     assert line(estimate(stack(purchase={"spotPercent": 1})), "alarms").count == 4
+
+
+@pytest.mark.parametrize("buys_spot", [False, True])
+def test_the_alarms_of_a_group_are_as_many_as_monitoring_makes(buys_spot: bool) -> None:
+    found = estimate(stack(purchase={"spotPercent": 50 if buys_spot else 0}))
+    assert line(found, "alarms").count == len(group_alarms("any", buys_spot=buys_spot))
+
+
+@given(base=st.integers(0, 9), percent=st.integers(1, 100))
+def test_the_split_follows_the_policy_that_auto_scaling_gets(base: int, percent: int) -> None:
+    (group,) = stack(purchase={"onDemandBase": base, "spotPercent": percent}).gpu_groups
+    policy = plan_purchase(group.instance_types, group.purchase)
+    assert policy is not None
+    above = 100
+    on_demand, _ = split_purchase(group, base + above)
+    assert on_demand == policy.on_demand_base_nodes + policy.on_demand_percent_above_base * above // 100
 
 
 def test_usage_is_priced_and_not_added_up() -> None:

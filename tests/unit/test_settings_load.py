@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stack_files import ROOT, mapping_of, minimal
 
 from components.settings import Settings, SettingsError, load
 from components.settings.engine_config import parse
 from components.settings.faults import config_path
 from components.settings.model import Section
 from components.settings.shape import sound_part
+from tests.unit.stack_files import ROOT, mapping_of, minimal
 
 
 def faults_of(namespace: dict[str, Any], stack: str = "dev") -> list[str]:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from stack_files import minimal
 
+from components.names import stack_names
 from components.network.plan import LARGEST_VPC_PREFIX, PRIVATE_EXTRA_BITS, SMALLEST_VPC_PREFIX, plan_subnets
 from components.settings import SettingsError, group_rules, load, rules
+from tests.unit.stack_files import minimal
 
 GROUP = ("gpuGroups", 0)
 IMAGE = {"profile": "dlami-pytorch-ubuntu-24.04", "amiId": "ami-0123456789abcdef0"}
@@ -220,8 +221,9 @@ CASES = [
         rules.role_names_fit,
         {("namePrefix",): "sixteen-letters0", **group(name="g" * 31)},
         f"gpu-training:gpuGroups[0].name: '{'g' * 31}' makes an IAM role name above 64 characters; "
-        "at most 30 characters with this prefix and stack",
-        {("namePrefix",): "sixteen-letters0", **group(name="g" * 30)},
+        "at most 28 characters with this prefix and stack",
+        {("namePrefix",): "sixteen-letters0", **group(name="g" * 28)},
+        stack="experiment-12",
     ),
     Case(
         rules.floors_are_speeds,
@@ -305,7 +307,7 @@ CASES = [
     ),
     Case(
         group_rules.instance_types_are_alike,
-        group(instanceTypes=["p4d.24xlarge", "p5.48xlarge"]),
+        group(instanceTypes=["p4d.24xlarge", "p5.48xlarge"], zones=["us-east-1a"]),
         "gpu-training:gpuGroups[0].instanceTypes[1]: p5.48xlarge has another layout of EFA interfaces than "
         "p4d.24xlarge; put it into a group of its own, or write efa: off",
         {},
@@ -491,3 +493,14 @@ def test_the_cidr_rule_and_the_network_plan_refuse_the_same_blocks(prefix: int) 
 def test_the_settings_know_the_plans_numbers() -> None:
     assert (rules.LARGEST_VPC_PREFIX, rules.SMALLEST_VPC_PREFIX) == (LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX)
     assert rules.PRIVATE_EXTRA_BITS == PRIVATE_EXTRA_BITS
+
+
+def test_the_longest_accepted_names_are_the_longest_that_aws_takes() -> None:
+    """The settings may not import the names, so the lengths are written in both; they must agree."""
+    long_prefix: dict[tuple[str | int, ...], Any] = {("namePrefix",): "sixteen-letters0"}
+    datasets = stack_names(load("prod-2", configured({**long_prefix, ("datasets",): [{"name": "d" * 21}]})))
+    assert len(datasets.dataset_buckets["d" * 21]) == rules.MAX_BUCKET_NAME
+    artifacts = stack_names(load("s" * 23, configured(long_prefix)))
+    assert len(artifacts.artifacts_bucket) == rules.MAX_BUCKET_NAME
+    groups = stack_names(load("experiment1", configured({**long_prefix, **group(name="g" * 30)})))
+    assert len(groups.auto_scaling_group("g" * 30) + "-node") == rules.MAX_ROLE_NAME
