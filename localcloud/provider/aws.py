@@ -10,7 +10,7 @@ from .guard import Standing
 from .invokes import AWS_INVOKES
 from .kinds import Place
 from .service import Backend, Fault, Package
-from .serving import main
+from .serving import main, sdk_version
 from .tables import AWS
 from .values import Tree
 
@@ -47,7 +47,7 @@ def backend_of(place: Place, standing: Standing) -> Backend:
 
 PACKAGE = Package(
     name="aws",
-    version="7.0.0",
+    version=sdk_version("pulumi-aws"),
     kind_of=AWS.get,
     place_of=place_of,
     backend_of=backend_of,

@@ -53,7 +53,7 @@ class Kind:
             for output, harmless in self.moves.items()
             if changed - harmless
             and inputs.get(output) is None
-            and reveal(inputs.get(self.moves_only_with.get(output, ""), True))
+            and (output not in self.moves_only_with or reveal(inputs.get(self.moves_only_with[output])))
         )
 
 

@@ -10,12 +10,12 @@ import sys
 from .declared import Declared
 from .kinds import Place
 from .service import Package
-from .serving import main
+from .serving import main, sdk_version
 from .tables.kubernetes import kubernetes_kind
 
 PACKAGE = Package(
     name="kubernetes",
-    version="4.0.0",
+    version=sdk_version("pulumi-kubernetes"),
     kind_of=kubernetes_kind,
     place_of=lambda config, standing: Place(region="", account=""),
     backend_of=lambda place, standing: Declared(),

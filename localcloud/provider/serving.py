@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from concurrent import futures
+from importlib import metadata
 from threading import Event
 
 import grpc
@@ -13,6 +15,8 @@ from pulumi.runtime.proto import provider_pb2_grpc
 from .service import Package, Servicer
 
 _MAX_MESSAGE_BYTES = 400 * 1024 * 1024  # the engine's own limit
+_ENGINE_INTERVAL_SECONDS = 1.0
+_FINISH_SECONDS = 15.0
 
 
 def start(package: Package, engine_address: str | None = None) -> tuple[grpc.Server, int]:
@@ -25,6 +29,11 @@ def start(package: Package, engine_address: str | None = None) -> tuple[grpc.Ser
     return server, port
 
 
+def sdk_version(distribution: str) -> str:
+    """The version to report: the installed SDK's, since the engine wants the plugin at least as new as that."""
+    return metadata.version(distribution)
+
+
 def main(package: Package) -> int:
     """The engine's address is the first argument, where there is an engine."""
     stop = Event()
@@ -32,6 +41,8 @@ def main(package: Package) -> int:
         signal.signal(number, lambda *_: stop.set())
     server, port = start(package, sys.argv[1] if len(sys.argv) > 1 else None)
     print(port, flush=True)
-    stop.wait()
-    server.stop(grace=None).wait()
+    engine = os.getppid()
+    while not stop.wait(_ENGINE_INTERVAL_SECONDS) and os.getppid() == engine:
+        pass  # an engine that was killed leaves no plugin behind
+    server.stop(grace=_FINISH_SECONDS).wait()  # what is being created is finished and recorded
     return 0
