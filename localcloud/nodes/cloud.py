@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from .driver import Instance
 
 GROUP_TAG = "aws:autoscaling:groupName"
+ADDRESS_TAG = "gpu-training:local-address"  # the loopback address that stands for the private one
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,10 @@ class Cloud:
         found = self._ec2.describe_launch_template_versions(LaunchTemplateId=template_id, Versions=[version])
         data = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
         return base64.b64decode(data.get("UserData") or "")
+
+    def tag_address(self, instance_id: str, address: str) -> None:
+        """Monitoring finds nodes as on AWS, by DescribeInstances, but has to reach them on loopback."""
+        self._ec2.create_tags(Resources=[instance_id], Tags=[{"Key": ADDRESS_TAG, "Value": address}])
 
     def report_unhealthy(self, instance_id: str) -> None:
         self._autoscaling.set_instance_health(

@@ -150,6 +150,7 @@ class Service:
         user_data = self.cloud.user_data(facts.template_id, facts.template_version)
         node = NodeProcess(self.site, instance_id, next(self._addresses))
         self.nodes[instance_id] = node
+        self.cloud.tag_address(instance_id, node.address)
         log.info(
             "%s: boot: %s %s of %s on %s (template version %s)", instance_id, facts.life_cycle,
             facts.instance_type, facts.instance.group, node.address, facts.template_version,
