@@ -127,7 +127,9 @@ class Exporter:
     Raises ConfigurationError when the port cannot be bound.
     """
 
-    def __init__(self, state: NodeState, address: str, port: int, refresh: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, state: NodeState, address: str, port: int, refresh: Callable[[], None] | None = None
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_StateCollector(state, refresh))
         try:

@@ -47,27 +47,47 @@ METRICS: tuple[Metric, ...] = (
     Metric("trainer_step", "gauge", "Last finished optimizer step."),
     Metric("trainer_total_steps", "gauge", "Optimizer steps of the whole run."),
     Metric("trainer_loss", "gauge", "Mean training loss of the last step's global batch."),
-    Metric("trainer_loss_finite", "gauge", "1 if the last step's loss was a number, 0 if it was not (NaN, infinite)."),
+    Metric(
+        "trainer_loss_finite",
+        "gauge",
+        "1 if the last step's loss was a number, 0 if it was not (NaN, infinite).",
+    ),
     Metric("trainer_eval_loss", "gauge", "Loss of the last held-out evaluation."),
     Metric("trainer_eval_accuracy", "gauge", "Accuracy of the last held-out evaluation, 0 to 1."),
     Metric("trainer_step_seconds", "histogram", "Whole optimizer steps.", (), STEP_SECONDS_BUCKETS),
     Metric("trainer_samples_total", "counter", "Samples consumed by all ranks while this agent watched."),
     Metric("trainer_data_wait_seconds_total", "counter", "Time that steps waited for data, slowest rank."),
-    Metric("trainer_checkpoint_age_seconds", "gauge", "Since the last complete checkpoint of the running generation."),
+    Metric(
+        "trainer_checkpoint_age_seconds",
+        "gauge",
+        "Since the last complete checkpoint of the running generation.",
+    ),
     Metric("trainer_checkpoint_period_seconds", "gauge", "Between two checkpoints, as the run asks for it."),
-    Metric("trainer_checkpoint_duration_seconds", "gauge", "Last save, from the step's end to the moved pointer."),
+    Metric(
+        "trainer_checkpoint_duration_seconds", "gauge", "Last save, from the step's end to the moved pointer."
+    ),
     Metric("trainer_checkpoints_total", "counter", "Complete checkpoints written."),
-    Metric("trainer_recoveries_total", "counter", "Generations entered after the run's first one on this node."),
-    Metric("trainer_lost_steps_total", "counter", "Steps that were done and had to be done again after a resume."),
+    Metric(
+        "trainer_recoveries_total", "counter", "Generations entered after the run's first one on this node."
+    ),
+    Metric(
+        "trainer_lost_steps_total", "counter", "Steps that were done and had to be done again after a resume."
+    ),
     Metric(
         "trainer_interruption_notices_total",
         "counter",
         "Notices from the metadata service.",
         ("kind",),  # spot, rebalance, termination
     ),
-    Metric("trainer_imds_up", "gauge", "1 if the metadata service answered the last poll, 0 if it timed out."),
-    Metric("trainer_gpu_utilization_ratio", "gauge", "Share of time in which any kernel ran; no efficiency.", GPU),
-    Metric("trainer_gpu_memory_used_bytes", "gauge", "Device memory in use, without the driver's reserve.", GPU),
+    Metric(
+        "trainer_imds_up", "gauge", "1 if the metadata service answered the last poll, 0 if it timed out."
+    ),
+    Metric(
+        "trainer_gpu_utilization_ratio", "gauge", "Share of time in which any kernel ran; no efficiency.", GPU
+    ),
+    Metric(
+        "trainer_gpu_memory_used_bytes", "gauge", "Device memory in use, without the driver's reserve.", GPU
+    ),
     Metric("trainer_gpu_memory_total_bytes", "gauge", "Device memory.", GPU),
     Metric("trainer_gpu_power_watts", "gauge", "Board power.", GPU),
     Metric("trainer_gpu_temperature_celsius", "gauge", "Core temperature.", GPU),
@@ -78,10 +98,17 @@ METRICS: tuple[Metric, ...] = (
         GPU,
     ),
     Metric("trainer_gpu_clock_hertz", "gauge", "SM clock.", GPU),
-    Metric("trainer_gpu_throttle", "gauge", "1 while the clock is held down for this reason.", (*GPU, "reason")),
-    Metric("trainer_gpu_xid_total", "counter", "XID errors in the kernel log since the agent started.", ("xid",)),
     Metric(
-        "trainer_gpu_ecc_uncorrected_total", "counter", "Uncorrected memory errors since the driver was loaded.", GPU
+        "trainer_gpu_throttle", "gauge", "1 while the clock is held down for this reason.", (*GPU, "reason")
+    ),
+    Metric(
+        "trainer_gpu_xid_total", "counter", "XID errors in the kernel log since the agent started.", ("xid",)
+    ),
+    Metric(
+        "trainer_gpu_ecc_uncorrected_total",
+        "counter",
+        "Uncorrected memory errors since the driver was loaded.",
+        GPU,
     ),
 )
 

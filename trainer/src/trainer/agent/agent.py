@@ -1,0 +1,185 @@
+"""The agent's main loop: boot, then poll for notices and for the group's run, until the node leaves."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..contracts import keys
+from ..contracts.run import RunPointer
+from ..contracts.worker import StopReason
+from ..errors import ConfigurationError, StoreError
+from ..exit_codes import Exit
+from ..obs.logs import bind, get_logger
+from ..selfcheck.report import SelfCheckReport
+from .boot import SelfCheckArgv, answer_hook, run_selfcheck, selfcheck_argv, show
+from .imds import Imds, ImdsUnreachable
+from .node import Node
+from .session import Session
+from .supervisor import kill_leftovers
+
+TICK_SECONDS = 0.2
+REPLACED = frozenset({Exit.DEVICE, Exit.RESET, Exit.PERFORMANCE})  # a new machine would do better
+
+
+@dataclass
+class Agent:
+    """``run`` returns the exit code of the process; nothing it started is left when it returns."""
+
+    node: Node
+    imds: Imds
+    document_file: Path
+    selfcheck: SelfCheckArgv = selfcheck_argv
+    _session: Session | None = None
+    _report: SelfCheckReport | None = None
+    _opened: tuple[str, str] | None = None  # (run, time of the pointer) of the session
+    _closed: tuple[str, str] | None = None  # the same, over for this node
+    _signals: int = 0
+    _notice: str | None = None
+    _rebalance: bool = False
+    _released: bool = False
+    _faults: set[str] = field(default_factory=set)
+
+    def run(self) -> Exit:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            kill_leftovers(self.node.state_dir)
+            code = self._boot()
+            return code if code is not None else self._loop()
+        finally:
+            if self._session is not None:
+                self._session.close()
+            kill_leftovers(self.node.state_dir)
+
+    def refresh(self) -> None:
+        """Bring values up to date that depend on the moment of a scrape."""
+        if self._session is not None:
+            self._session.refresh()
+
+    def _boot(self) -> Exit | None:
+        node, document = self.node, self.node.document
+        node.state.set("trainer_up", 1)
+        node.state.set("trainer_info", 1, version=node.versions.trainer, torch=node.versions.torch)
+        argv = self.selfcheck(self.document_file, document.self_check.level, node.instance_id)
+        log_file = node.state_dir / "log" / "selfcheck.log"
+        report = run_selfcheck(argv, document, node.instance_id, log_file, self._heartbeat)
+        show(report, node.state)
+        self._report = report
+        return answer_hook(report, document, node.lifecycle, node.board)
+
+    def _heartbeat(self) -> None:
+        self.node.lifecycle.heartbeat(self.node.document.launching_hook)
+
+    def _loop(self) -> Exit:
+        next_poll = 0.0
+        while True:
+            if self._signals > 1:
+                return Exit.STOPPED_STALE  # asked twice: at once
+            ended = self._session.tick() if self._session else False
+            if self._session and self._session.done:
+                code = self._session_done(self._session)
+                if code is not None:
+                    return code
+            if ended or time.monotonic() >= next_poll:
+                next_poll = time.monotonic() + self.node.poll_seconds
+                self._poll()
+            leaving = self._leave_reason()
+            if leaving and self._session is None:
+                return self._goodbye(Exit.STOPPED_SAVED)
+            if leaving and self._session:
+                self._session.leave(leaving)
+            time.sleep(TICK_SECONDS)
+
+    def _poll(self) -> None:
+        self._look_for_notices()
+        try:
+            pointer = self.node.board.pointer(self.node.document.group)
+            if self._session is None and pointer is not None and not self._leave_reason():
+                self._open(pointer)
+            if self._session is not None:
+                run = self._session.run.name
+                stop = pointer is not None and (pointer.run != run or pointer.action == "stop")
+                self._session.poll(stop_requested=stop)
+            self._faults.clear()
+        except (StoreError, ConfigurationError) as error:
+            self._log_once(str(error))
+
+    def _open(self, pointer: RunPointer) -> None:
+        """Join the run that the group is pointed to, unless it is over, not for this group, or seen already."""
+        if self._closed == (pointer.run, pointer.updated_at):
+            return
+        board, group = self.node.board, self.node.document.group
+        config = board.config(pointer.run)
+        if config is None or group not in config.groups:
+            raise ConfigurationError(
+                f"groups/{group}/run.json names the run {pointer.run}, which is not for this group"
+            )
+        if board.result(pointer.run) is not None:
+            self._closed = (pointer.run, pointer.updated_at)
+            return
+        self._session = Session.open(self.node, config)
+        self._opened = (pointer.run, pointer.updated_at)
+        if self._report is not None:
+            board.put_text(keys.run_selfcheck(pointer.run, self.node.instance_id), self._report.to_json())
+        get_logger().info("run found", action=pointer.action, nodes=config.nodes)
+
+    def _session_done(self, session: Session) -> Exit | None:
+        if session.leave_code is not None:
+            return self._goodbye(session.leave_code)
+        if session.node_fault is not None:
+            if session.node_fault in REPLACED:
+                self.node.lifecycle.set_unhealthy()
+            return session.node_fault
+        session.close()
+        self._session = None
+        self._closed = self._opened
+        self.node.state.clear("trainer_run_info")
+        if session.run.on_finish == "release" and not self._released:
+            self._released = self.node.lifecycle.release()
+            get_logger().info(
+                "released" if self._released else "kept: the group's minimum size needs this node"
+            )
+        bind(run=None, generation=None)
+        return None
+
+    def _goodbye(self, code: Exit) -> Exit:
+        if self._notice is not None:
+            self.node.lifecycle.complete(self.node.document.terminating_hook, "CONTINUE")
+        get_logger().info("leaving", code=int(code), name=code.name)
+        return code
+
+    def _look_for_notices(self) -> None:
+        state = self.node.state
+        try:
+            notice = self.imds.notice()
+            rebalance = self.imds.rebalance_recommended()
+        except ImdsUnreachable as error:
+            state.set("trainer_imds_up", 0)
+            self._log_once(f"metadata service: {error}")
+            return
+        state.set("trainer_imds_up", 1)
+        if notice is not None and self._notice is None:
+            self._notice = notice.kind
+            state.add("trainer_interruption_notices_total", kind=notice.kind)
+            get_logger().warning("interruption notice", kind=notice.kind, at=notice.at)
+        if rebalance and not self._rebalance:
+            state.add("trainer_interruption_notices_total", kind="rebalance")
+            get_logger().warning("rebalance recommended: an interruption is likely")
+        self._rebalance = rebalance
+
+    def _leave_reason(self) -> StopReason | None:
+        if self._signals:
+            return "sigterm"
+        return "notice" if self._notice else None
+
+    def _log_once(self, fault: str) -> None:
+        """A fault that lasts is one line, not one a second."""
+        if fault not in self._faults:
+            get_logger().warning("poll failed, trying again", error=fault)
+        self._faults.add(fault)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._signals += 1

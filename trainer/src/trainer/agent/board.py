@@ -1,0 +1,97 @@
+"""A run's documents in the artifacts bucket, as nodes and researchers read and write them."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from ..contracts import keys
+from ..contracts.base import D
+from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
+from ..contracts.worker import WorkerEvent
+from ..errors import ConfigurationError
+from ..store import Store
+from .events import parse_events
+
+EVENTS = "events.jsonl"
+WORKER_LOG = "worker.log"
+
+
+def utc_now() -> str:
+    return (
+        datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+@dataclass(frozen=True)
+class Board:
+    store: Store
+    bucket: str
+
+    def pointer(self, group: str) -> RunPointer | None:
+        return self._read(RunPointer, keys.run_pointer(group))
+
+    def put_pointer(self, group: str, pointer: RunPointer) -> None:
+        self.store.put(self.bucket, keys.run_pointer(group), pointer.to_json().encode())
+
+    def config(self, run: str) -> RunConfig | None:
+        return self._read(RunConfig, keys.run_config(run))
+
+    def result(self, run: str) -> RunResult | None:
+        return self._read(RunResult, keys.result(run))
+
+    def put_result(self, result: RunResult) -> bool:
+        """Once only; False where somebody else was first."""
+        body = result.to_json().encode()
+        return self.store.put(self.bucket, keys.result(result.run), body, only_if_absent=True).written
+
+    def generation(self, run: str) -> tuple[Generation | None, str | None]:
+        """The current generation and its ETag; (None, None) before the first."""
+        fetched = self.store.get(self.bucket, keys.generation(run))
+        return (Generation.from_json(fetched.body), fetched.etag) if fetched else (None, None)
+
+    def publish(self, run: str, generation: Generation, after_etag: str | None) -> bool:
+        """Conditional on the generation that was read; False where another leader was first."""
+        body, key = generation.to_json().encode(), keys.generation(run)
+        if after_etag is None:
+            return self.store.put(self.bucket, key, body, only_if_absent=True).written
+        return self.store.put(self.bucket, key, body, only_if_etag=after_etag).written
+
+    def reports(self, run: str) -> dict[str, MemberReport]:
+        """All members' reports by instance id; one that cannot be parsed is left out (another release's)."""
+        reports = {}
+        for listed in self.store.list_objects(self.bucket, keys.members(run)):
+            fetched = self.store.get(self.bucket, listed.key)
+            try:
+                report = MemberReport.from_json(fetched.body) if fetched else None
+            except ValidationError:
+                continue
+            if report:
+                reports[report.member.instance_id] = report
+        return reports
+
+    def put_report(self, run: str, report: MemberReport) -> None:
+        self.store.put(self.bucket, keys.member(run, report.member.instance_id), report.to_json().encode())
+
+    def put_text(self, key: str, text: str | bytes) -> None:
+        self.store.put(self.bucket, key, text.encode() if isinstance(text, str) else text)
+
+    def events(self, run: str) -> list[list[WorkerEvent]]:
+        """Rank 0's events, a list a generation, in order of the generations."""
+        listed = self.store.list_objects(self.bucket, keys.run_logs(run))
+        found = [entry.key for entry in listed if entry.key.endswith(f"/{EVENTS}")]
+        bodies = [self.store.get(self.bucket, key) for key in sorted(found)]
+        return [parse_events(body.body.splitlines()) for body in bodies if body]
+
+    def _read(self, model: type[D], key: str) -> D | None:
+        fetched = self.store.get(self.bucket, key)
+        if fetched is None:
+            return None
+        try:
+            return model.from_json(fetched.body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            raise ConfigurationError(f"s3://{self.bucket}/{key}: {path}: {first['msg']}") from error

@@ -1,0 +1,108 @@
+"""``trainer agent``: what a node's service runs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigurationError, Fault
+from ..exit_codes import Exit
+
+if TYPE_CHECKING:
+    from .imds import Identity, Imds
+
+IDENTITY_SECONDS = 60.0  # how long the metadata service may take to answer at first
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "agent",
+        help="run the node's agent (started by the node itself)",
+        description="Checks the node, answers the launching hook, then waits for the group's run and trains in it. "
+        "It ends with 75 after a notice or SIGTERM with all state saved, and with a node's fault code "
+        "(10 to 14) when the machine is to be replaced.",
+    )
+    parser.add_argument(
+        "--document", type=Path, required=True, help="the node document, as fetched by user data"
+    )
+    parser.add_argument("--state-dir", type=Path, required=True, help="folder for data, checkpoints and logs")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from ..obs.logs import configure, get_logger
+
+    configure()
+    try:
+        return int(_run(arguments.document.resolve(), arguments.state_dir.resolve()))
+    except Fault as fault:
+        get_logger().error(
+            "agent ended", code=int(fault.exit_code), name=fault.exit_code.name, reason=str(fault)
+        )
+        return int(fault.exit_code)
+    except Exception:
+        get_logger().exception("agent ended by a bug", code=int(Exit.BUG))
+        return int(Exit.BUG)
+
+
+def _run(document_file: Path, state_dir: Path) -> Exit:
+    from ..devices.metrics import DeviceMetrics
+    from ..obs.exporter import Exporter, NodeState
+    from ..obs.logs import configure
+    from ..store import Store
+    from .agent import Agent
+    from .board import Board
+    from .document import read_document
+    from .imds import Imds
+    from .lifecycle import Lifecycle
+    from .node import Node, installed_versions, poll_seconds
+    from .supervisor import torchrun_argv
+
+    document = read_document(document_file)
+    imds = Imds()
+    identity = _identity(imds)
+    configure(instance=identity.instance_id, group=document.group)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    state = NodeState()
+    node = Node(
+        document=document,
+        instance_id=identity.instance_id,
+        address=identity.address,
+        state_dir=state_dir,
+        versions=installed_versions(document),
+        state=state,
+        board=Board(Store(region=document.region), document.artifacts_bucket),
+        lifecycle=Lifecycle.connect(document, identity.instance_id),
+        worker_argv=torchrun_argv,
+        poll_seconds=poll_seconds(document),
+    )
+    agent = Agent(node, imds, document_file)
+    devices = DeviceMetrics.open(state, document.promise.accelerator)
+
+    def refresh() -> None:
+        agent.refresh()
+        devices.refresh()
+
+    exporter = Exporter(state, identity.address, document.metrics_port, refresh)
+    try:
+        return agent.run()
+    finally:
+        exporter.close()
+        devices.close()
+
+
+def _identity(imds: Imds) -> Identity:
+    from .imds import ImdsUnreachable
+
+    deadline = time.monotonic() + IDENTITY_SECONDS
+    while True:
+        try:
+            return imds.identity()
+        except ImdsUnreachable as error:
+            if time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"the metadata service does not tell who this node is: {error}"
+                ) from error
+            time.sleep(1)

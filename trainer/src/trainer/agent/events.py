@@ -1,0 +1,151 @@
+"""What workers wrote into their event files: read as it grows, turned into metrics and into the run's sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ..contracts.worker import WorkerEvent
+from ..obs.exporter import NodeState
+
+
+def parse_events(lines: Iterable[bytes | str]) -> list[WorkerEvent]:
+    """Events of the lines that are whole; a torn last line of a killed worker is left out."""
+    events = []
+    for line in lines:
+        if line.strip():
+            try:
+                events.append(WorkerEvent.from_json(line))
+            except ValidationError:
+                continue
+    return events
+
+
+@dataclass
+class Tail:
+    """Reads complete new lines of one file, which may not exist yet."""
+
+    path: Path
+    _offset: int = 0
+
+    def read(self) -> list[WorkerEvent]:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return parse_events(whole.splitlines())
+
+
+@dataclass
+class Meter:
+    """Turns one rank's events into the node's metrics and remembers where the training is."""
+
+    state: NodeState
+    step: int | None = None
+    first_step: int | None = None  # where this generation went on from
+    _samples: int | None = None
+    checkpoint_at: float | None = None
+
+    def take(self, event: WorkerEvent) -> None:
+        state = self.state
+        if event.kind == "started":
+            self._started(event)
+        elif event.kind == "step":
+            self.step = event.step
+            state.set("trainer_step", event.step)
+            state.set("trainer_loss", event.loss)
+            state.set("trainer_loss_finite", 0.0 if event.non_finite else 1.0)
+            if event.seconds is not None:
+                state.observe("trainer_step_seconds", event.seconds)
+            if event.data_wait_seconds is not None:
+                state.add("trainer_data_wait_seconds_total", event.data_wait_seconds)
+            if event.samples is not None and self._samples is not None:
+                state.add("trainer_samples_total", max(0, event.samples - self._samples))
+            self._samples = event.samples
+        elif event.kind == "eval":
+            state.set("trainer_eval_loss", event.eval_loss)
+            state.set("trainer_eval_accuracy", event.eval_accuracy)
+        elif event.kind == "checkpoint":
+            self.checkpoint_at = event.time
+            state.set("trainer_checkpoint_duration_seconds", event.seconds)
+            state.add("trainer_checkpoints_total")
+
+    def progressed(self) -> bool:
+        """True when this generation finished a step that was not done before it."""
+        return self.step is not None and self.step > (self.first_step or 0)
+
+    def _started(self, event: WorkerEvent) -> None:
+        resumed = event.step or 0
+        if self.step is not None:  # an earlier generation ran on this node
+            self.state.add("trainer_lost_steps_total", max(0, self.step - resumed))
+        self.first_step, self._samples = resumed, event.samples
+        self.step = max(resumed, self.step or 0) if self.step is not None else None
+        self.state.set("trainer_total_steps", event.total_steps)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run as its rank 0 told it, over all generations."""
+
+    step: int = 0
+    total_steps: int | None = None
+    epochs: float = 0.0
+    loss: float | None = None  # of the last step
+    first_loss: float | None = None  # mean of the first tenth of the steps
+    last_loss: float | None = None
+    eval_loss: float | None = None
+    eval_accuracy: float | None = None
+    seconds_per_step: float | None = None  # median of the last generation's last steps
+    checkpoint_step: int | None = None
+
+
+def progress_of(generations: Sequence[Sequence[WorkerEvent]]) -> Progress:
+    """Sum up rank 0's events, one sequence a generation in order. A step done twice counts as its last time."""
+    losses: dict[int, float | None] = {}
+    events = [event for generation in generations for event in generation]
+    for event in events:
+        if event.kind == "step" and event.step is not None:
+            losses[event.step] = event.loss
+    steps = sorted(losses)
+    known = [loss for step in steps if (loss := losses[step]) is not None]
+    tenth = max(1, len(known) // 10)
+    last_generation = [
+        e.seconds for e in (generations[-1] if generations else []) if e.kind == "step" and e.seconds
+    ]
+    recent = sorted(last_generation[-50:])
+    finished = _last(events, "finished")
+    evaluated = _last(events, "eval")
+    started, saved = _last(events, "started"), _last(events, "checkpoint")
+    return Progress(
+        step=max(steps, default=(finished.step or 0) if finished else 0),
+        total_steps=started.total_steps if started else None,
+        epochs=(finished.epochs or 0.0) if finished else 0.0,
+        loss=losses[steps[-1]] if steps else None,
+        first_loss=_or(finished.first_loss if finished else None, _mean(known[:tenth])),
+        last_loss=_or(finished.last_loss if finished else None, _mean(known[-tenth:])),
+        eval_loss=_or(finished.eval_loss if finished else None, evaluated.eval_loss if evaluated else None),
+        eval_accuracy=_or(
+            finished.eval_accuracy if finished else None, evaluated.eval_accuracy if evaluated else None
+        ),
+        seconds_per_step=recent[len(recent) // 2] if recent else None,
+        checkpoint_step=saved.step if saved else None,
+    )
+
+
+def _last(events: Sequence[WorkerEvent], kind: str) -> WorkerEvent | None:
+    return next((event for event in reversed(events) if event.kind == kind), None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _or(value: float | None, other: float | None) -> float | None:
+    return other if value is None else value

@@ -1,0 +1,210 @@
+"""What a node does next in a run: a pure function of what it sees. Every node calls it at every poll.
+
+A generation is one fixed world of members that train together. Generation n ends for a node when its workers end;
+n+1 is published by the leader once n is over, nobody runs any more and enough members are ready. Two nodes that
+both believe to lead are harmless: only one conditional write of ``generation.json`` can win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..contracts.run import Generation, MemberReport, RunConfig
+from ..exit_codes import NEVER_REPLACE, Exit
+
+APART_SECONDS = 10.0  # how long a member may not run what I run before I give it up
+STOPPING_SECONDS = (
+    100.0  # the same where its workers ended as planned: mine are saving or about to end as well
+)
+PLANNED = frozenset({Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE})
+# A node that failed with one of these has ended the run, not only itself.
+RUN_FAILED = NEVER_REPLACE | {Exit.BUG, Exit.S3, Exit.PEER_LOST}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A member as this node sees it; all times are on this node's monotonic clock."""
+
+    report: MemberReport
+    fresh: bool  # its beat was seen to change within the lease
+    stale: bool  # its beat was not seen to change for longer than the lease; neither of both: seen for the first time
+    life_cycle: (
+        str | None
+    )  # of its Auto Scaling group: InService, Terminating:Wait...; None: no longer in a group
+    apart_seconds: float = 0.0  # how long it has not been running the generation that this node runs
+
+    @property
+    def gone(self) -> bool:
+        return self.stale or self.life_cycle is None or self.life_cycle == "Terminated"
+
+    @property
+    def ready(self) -> bool:
+        return self.fresh and self.life_cycle == "InService" and self.report.state in ("ready", "finished")
+
+
+@dataclass(frozen=True)
+class View:
+    me: str
+    run: RunConfig
+    stop_requested: bool
+    generation: Generation | None
+    peers: Mapping[str, Peer]  # by instance id, this node included
+    waited_seconds: float = 0.0  # since this node became ready
+    hold_seconds: float = 0.0  # still to wait after failed generations (back-off)
+    over: bool = False  # the run has a result
+
+
+@dataclass(frozen=True)
+class Wait:
+    why: str
+
+
+@dataclass(frozen=True)
+class Publish:
+    n: int
+    members: tuple[str, ...]  # instance ids in node-rank order; the publisher is the first
+
+
+@dataclass(frozen=True)
+class Start:
+    generation: Generation
+    node_rank: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """``save``: stop at a common step and save; else end the workers at once, a member of their world is missing."""
+
+    save: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Conclude:
+    status: Literal["finished", "failed", "stopped"]
+    exit_code: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The run has its result; nothing more to do in it."""
+
+
+Action = Wait | Publish | Start | Stop | Conclude | Leave
+
+
+def decide(view: View) -> Action:
+    if view.peers[view.me].report.state == "running":
+        return _while_running(view)
+    return Leave() if view.over else _while_waiting(view)
+
+
+def node_rank(generation: Generation, instance_id: str) -> int | None:
+    ids = [member.instance_id for member in generation.members]
+    return ids.index(instance_id) if instance_id in ids else None
+
+
+def _while_running(view: View) -> Action:
+    generation, mine = view.generation, view.peers[view.me].report
+    if generation is None or generation.n != mine.generation:
+        return Stop(save=False, why="another generation was published without this node")
+    if view.over:
+        return Stop(save=False, why="the run has a result")
+    if view.stop_requested:
+        return Stop(save=True, why="the run was stopped by its owner")
+    for member in generation.members:
+        fault = _lost(view.peers.get(member.instance_id), generation.n)
+        if member.instance_id != view.me and fault:
+            return Stop(save=False, why=f"{member.instance_id} {fault}")
+    return Wait("training")
+
+
+def _lost(peer: Peer | None, n: int) -> str | None:
+    """Why a member of the running generation cannot be counted on any more; None while it can."""
+    if peer is None:
+        return "has no report"
+    if peer.gone:
+        return "gives no sign of life" if peer.stale else "is no longer in its group"
+    planned = peer.report.generation == n and peer.report.exit_code in PLANNED
+    limit = STOPPING_SECONDS if planned else APART_SECONDS
+    if peer.apart_seconds > limit:
+        return f"is {peer.report.state} and not in generation {n} since {peer.apart_seconds:.0f} s"
+    return None
+
+
+def _while_waiting(view: View) -> Action:
+    generation, mine = view.generation, view.peers[view.me].report
+    running = sorted(
+        id_ for id_, peer in view.peers.items() if peer.report.state == "running" and not peer.gone
+    )
+    conclusion = None if running else _conclusion(view)
+    if conclusion:
+        return conclusion
+    if view.stop_requested or mine.state not in ("ready", "finished"):
+        return Wait(f"waiting for {', '.join(running)} to stop" if running else mine.state)
+    if generation and generation.n > mine.generation and not _is_over(generation, view.peers):
+        rank = node_rank(generation, view.me)
+        return (
+            Start(generation, rank)
+            if rank is not None
+            else Wait(f"generation {generation.n} is without this node")
+        )
+    if running:
+        return Wait(f"{', '.join(running)} still runs generation {generation.n if generation else 0}")
+    if generation and not _is_over(generation, view.peers):
+        return Wait(f"generation {generation.n} is about to start")
+    return _next_generation(view)
+
+
+def _conclusion(view: View) -> Conclude | None:
+    """The run's end, once nobody runs any more."""
+    reports = {id_: peer.report for id_, peer in sorted(view.peers.items())}
+    for id_, report in reports.items():
+        if report.state == "failed" and report.exit_code is not None and report.exit_code in RUN_FAILED:
+            why = report.message or f"ended with {report.exit_code} ({Exit(report.exit_code).name})"
+            return Conclude("failed", report.exit_code, f"{id_}: {why}")
+    if view.generation:
+        first = reports.get(view.generation.members[0].instance_id)
+        # Rank 0 does the last save; when it is done, so is the run.
+        if first and first.state == "finished" and first.generation == view.generation.n:
+            return Conclude("finished", Exit.DONE, "all steps done")
+    if view.stop_requested:
+        return Conclude("stopped", Exit.STOPPED_SAVED, "stopped by its owner")
+    return None
+
+
+def _is_over(generation: Generation, peers: Mapping[str, Peer]) -> bool:
+    """True when a member has already ended this generation or is gone: nobody can begin it any more."""
+    for member in generation.members:
+        peer = peers.get(member.instance_id)
+        if peer is None or peer.gone or peer.report.state in ("leaving", "failed"):
+            return True
+        if peer.report.generation >= generation.n and peer.report.state != "running":
+            return True
+    return False
+
+
+def _next_generation(view: View) -> Action:
+    ready = sorted(id_ for id_, peer in view.peers.items() if peer.ready)
+    wanted = view.run.nodes
+    if not ready or ready[0] != view.me:
+        return Wait(f"{ready[0]} leads" if ready else "this node's own lease is not seen yet")
+    missing = None
+    if len(ready) < wanted:
+        missing = f"{len(ready)} of {wanted} members are ready"
+    chosen = tuple(ready[:wanted])
+    versions = {view.peers[id_].report.versions.to_json() for id_ in chosen}
+    if missing is None and len(versions) > 1:
+        missing = "members differ in their versions: " + "; ".join(
+            f"{id_} {view.peers[id_].report.versions.to_json().strip()}" for id_ in chosen
+        )
+    if missing:
+        if view.waited_seconds > view.run.elastic.wait_seconds:
+            return Conclude("failed", Exit.PEER_LOST, f"{missing} after {view.waited_seconds:.0f} s")
+        return Wait(missing)
+    if view.hold_seconds > 0:
+        return Wait(f"backing off for {view.hold_seconds:.0f} s")
+    return Publish((view.generation.n if view.generation else 0) + 1, chosen)

@@ -1,0 +1,176 @@
+"""The workers of one generation on this node: torchrun in a session of its own, watched and always ended.
+
+torchrun starts each worker in a further session, so that a signal to its process group does not reach them. What is
+left is found by an environment variable that all descendants inherit, also by an agent that was restarted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ..contracts.worker import STOP_FILE, WORKER_FILE, ExitReport, StopReason, WorkerConfig, exit_file
+from ..exit_codes import Exit
+from .membership import gravest
+
+# The chain of a stop, each shorter than the one before: systemd 110, agent 100, torchrun 90, save at most 60.
+SHUTDOWN_SECONDS = 90
+OWNER_VARIABLE = "TRAINER_GENERATION_DIR"
+
+WorkerArgv = Callable[[WorkerConfig, Path], list[str]]
+
+
+def torchrun_argv(config: WorkerConfig, folder: Path) -> list[str]:
+    generation = config.generation
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(len(generation.members)), "--node-rank", str(config.node_rank)),
+        *("--nproc-per-node", str(generation.members[config.node_rank].local_world_size)),
+        *("--master-addr", generation.master_address, "--master-port", str(generation.master_port)),
+        *("--max-restarts", "0", "-m", "trainer.worker", str(folder / WORKER_FILE)),
+    ]
+
+
+def local_ranks(config: WorkerConfig) -> range:
+    """The global ranks of this node's workers."""
+    sizes = [member.local_world_size for member in config.generation.members]
+    first = sum(sizes[: config.node_rank])
+    return range(first, first + sizes[config.node_rank])
+
+
+def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    environment = dict(base)
+    environment[OWNER_VARIABLE] = str(folder)
+    environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
+    address = config.generation.members[config.node_rank].address
+    if ipaddress.ip_address(address).is_loopback:
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if config.device == "cpu":
+        # One thread a process: nodes of the local cloud share their cores, and results do not depend on the count.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    packages = [str(path) for path in sorted((Path(config.state_dir) / "user").glob(f"{config.run.name}-*"))]
+    inherited = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if packages or inherited:
+        environment["PYTHONPATH"] = os.pathsep.join(packages + inherited)
+    return environment
+
+
+@dataclass
+class Workers:
+    """Started by ``start``, polled by ``poll``; every way out ends in ``kill``, which leaves no process behind."""
+
+    config: WorkerConfig
+    folder: Path
+    argv: WorkerArgv = torchrun_argv
+    _process: subprocess.Popen[bytes] | None = None
+    _killed: bool = field(default=False)
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kill_leftovers(self.folder)
+        for name in (STOP_FILE, *(exit_file(self.folder, rank).name for rank in local_ranks(self.config))):
+            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / WORKER_FILE).write_text(self.config.to_json())
+        with open(self.folder / "worker.log", "ab") as log:
+            self._process = subprocess.Popen(
+                self.argv(self.config, self.folder),
+                env=worker_environment(self.config, self.folder, os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ask_to_stop(self, reason: StopReason) -> None:
+        """All ranks of all nodes stop at one step and save. The first reason counts."""
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(self.folder / STOP_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(reason)
+
+    def kill(self) -> None:
+        """End them at once, without a save."""
+        self._killed = self._killed or self.running()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(timeout=10)
+        kill_leftovers(self.folder)
+
+    def result(self) -> ExitReport:
+        """How the generation ended on this node: the gravest report of its ranks. Call when no worker runs."""
+        status = self._process.returncode if self._process is not None else None
+        reports = [report for rank in local_ranks(self.config) if (report := self._report(rank))]
+        missing = len(local_ranks(self.config)) - len(reports)
+        if status == 0 and missing == 0 and not self._killed:
+            code = gravest([report.code for report in reports])
+        else:
+            # A worker that left no report was killed, or its peer took it down with it.
+            lost = [int(Exit.PEER_LOST)] if missing or self._killed else []
+            code = gravest([report.code for report in reports] + lost)
+            if code == Exit.DONE and status != 0:
+                code = int(Exit.BUG)
+        step = max((report.step for report in reports if report.step is not None), default=None)
+        message = next((report.message for report in reports if report.code == code), None)
+        if message is None:
+            message = (
+                "ended by the agent"
+                if self._killed
+                else f"a worker ended without a report (torchrun: {status})"
+            )
+        return ExitReport(code=code, message=message, step=step)
+
+    def _report(self, rank: int) -> ExitReport | None:
+        try:
+            return ExitReport.from_json(exit_file(self.folder, rank).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+
+def kill_leftovers(folder: Path, patience_seconds: float = 5.0) -> int:
+    """Kill every process of this user that was started for ``folder`` or below it; returns how many there were.
+
+    ``folder`` may be a generation's, or the state folder for whatever an earlier agent left running.
+    """
+    found: set[int] = set()
+    deadline = time.monotonic() + patience_seconds
+    while alive := _owned_by(folder):
+        found |= alive
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return len(found)
+
+
+def _owned_by(folder: Path) -> set[int]:
+    mark = f"{OWNER_VARIABLE}=".encode()
+    wanted, below = os.fsencode(folder), os.fsencode(folder) + b"/"
+    pids = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # somebody else's, or gone
+            continue
+        for variable in variables:
+            value = variable[len(mark) :] if variable.startswith(mark) else None
+            if value is not None and (value == wanted or value.startswith(below)):
+                pids.add(int(entry.name))
+    return pids

@@ -1,0 +1,37 @@
+"""A generation's files in the bucket: rank 0's events while it trains, every node's worker log at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..contracts import keys
+from ..contracts.worker import events_file
+from ..errors import StoreError
+from ..obs.logs import get_logger
+from .board import EVENTS, WORKER_LOG
+from .node import Node
+from .supervisor import Workers
+
+LOG_BYTES = 4 << 20  # of a worker log that are kept, from its end
+
+
+def events(node: Node, workers: Workers) -> None:
+    """Rank 0's events are the run's; other nodes have nothing to add."""
+    if workers.config.node_rank == 0:
+        path = events_file(workers.folder, 0)
+        if path.is_file():
+            _put(node, workers, EVENTS, path.read_bytes())
+
+
+def worker_log(node: Node, workers: Workers) -> None:
+    path: Path = workers.folder / WORKER_LOG
+    if path.is_file():
+        _put(node, workers, WORKER_LOG, path.read_bytes()[-LOG_BYTES:])
+
+
+def _put(node: Node, workers: Workers, name: str, data: bytes) -> None:
+    key = keys.run_log(workers.config.run.name, workers.config.generation.n, node.instance_id, name)
+    try:
+        node.board.put_text(key, data)
+    except StoreError as error:
+        get_logger().warning("log not uploaded", name=name, error=str(error))

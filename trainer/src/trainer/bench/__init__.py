@@ -1,0 +1,1 @@
+"""Benchmarks that a node is judged by."""

@@ -1,0 +1,52 @@
+"""``trainer selfcheck``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "selfcheck",
+        help="is this machine fit for training?",
+        description="Devices against what the instance type promises, torch's kernels, shared memory, disk, clock, "
+        "and a matrix benchmark judged by exactness, repeatability, peers and published floors. On a machine "
+        "without a GPU it says what does not apply. Exit code 0, or that of the worst finding.",
+    )
+    parser.add_argument("--level", choices=["quick", "full"], help="default: the document's, else quick")
+    parser.add_argument("--document", type=Path, help="node document with what the machine promises")
+    parser.add_argument("--instance-id", help="written into the report")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), help="whose disk is checked (default: this one)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of the report and end")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from .report import SelfCheckReport
+
+    if arguments.schema:
+        print(json.dumps(SelfCheckReport.model_json_schema(by_alias=True), indent=2))
+        return 0
+    from .run import run_selfcheck
+
+    document = None
+    if arguments.document is not None:
+        from ..agent.document import read_document
+
+        document = read_document(arguments.document)
+    level = arguments.level or (document.self_check.level if document else "quick")
+    report = run_selfcheck(document, level, arguments.folder, arguments.instance_id)
+    if arguments.json:
+        print(report.to_json(), end="")
+    else:
+        from rich.console import Console
+
+        from .render import show
+
+        show(report, Console())
+    return report.exit_code

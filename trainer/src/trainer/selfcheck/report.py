@@ -1,0 +1,105 @@
+"""The self-check's result as a document; its JSON schema is `SelfCheckReport.model_json_schema()`.
+
+Verdicts, from good to bad: ``pass``; ``info`` (does not apply here, or worth knowing); ``warning`` (trains, look at
+it); ``unknown`` (the check itself could not look: neither good nor bad); ``fail``. A node with ``unknown`` or ``fail``
+does not train. What is absent is left out or said in words; it is never the number 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..contracts.base import Document
+from ..exit_codes import Exit
+
+Verdict = Literal["pass", "info", "warning", "unknown", "fail"]
+ORDER: tuple[Verdict, ...] = ("pass", "info", "warning", "unknown", "fail")
+PASSING = frozenset({"pass", "info", "warning"})
+
+
+class Finding(Document):
+    """One statement of one check. A bad one names cause, evidence, action and the exit code it leads to."""
+
+    check: str  # devices, torch, matmul, shared-memory, disk, clock
+    verdict: Verdict
+    message: str
+    cause: str | None = None
+    action: str | None = None
+    evidence: dict[str, Any] = Field(default_factory=dict)
+    exit_code: int | None = None  # only of unknown and fail
+
+
+class MatmulFigure(Document):
+    """Square matrix products of one dtype on one device; n x n x n, 2 n^3 operations each."""
+
+    device: str  # cpu, cuda:0...
+    name: str  # the processor's or the GPU's own name
+    pci_device_id: str | None = None  # four hex digits, GPUs only
+    dtype: str  # fp32, tf32, fp16, bf16
+    n: int
+    repeats: int
+    tflops_median: float
+    tflops_min: float
+    tflops_max: float
+    spread_ratio: float  # (fastest - slowest) / median
+    error: float  # largest |C - R| / (|row of A| |column of B|), R in float64
+    tolerance: float  # the error allowed for this dtype
+    repeatable: bool  # every repeat gave the same bits
+    floor_tflops: float | None = None  # what this GPU must reach; none: nothing published, or a CPU
+
+
+class SelfCheckReport(Document):
+    schema_version: int = 1
+    instance_id: str | None = None
+    level: Literal["quick", "full"]
+    verdict: Verdict  # the worst of the findings, but never better than pass
+    exit_code: int  # 0 where the node may train
+    seconds: float
+    started_at: str
+    matmul_tflops: float | None = None  # the slowest device at its fastest dtype
+    versions: dict[str, str] = Field(default_factory=dict)  # trainer, torch, cuda, nccl, driver
+    findings: list[Finding]
+    matmul: list[MatmulFigure] = Field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict in PASSING
+
+    @property
+    def worst(self) -> Finding | None:
+        """The first of the worst findings."""
+        return max(self.findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
+
+
+def conclude(
+    findings: list[Finding],
+    matmul: list[MatmulFigure],
+    *,
+    level: Literal["quick", "full"],
+    seconds: float,
+    started_at: str,
+    versions: dict[str, str],
+    instance_id: str | None = None,
+) -> SelfCheckReport:
+    """Merge findings to one verdict and one exit code (that of the first of the worst findings)."""
+    worst = max(findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
+    # "Does not apply" says nothing against a node.
+    verdict: Verdict = worst.verdict if worst and worst.verdict != "info" else "pass"
+    bad = worst is not None and verdict not in PASSING
+    fastest: dict[str, float] = {}
+    for figure in matmul:
+        fastest[figure.device] = max(fastest.get(figure.device, 0.0), figure.tflops_median)
+    return SelfCheckReport(
+        instance_id=instance_id,
+        level=level,
+        verdict=verdict,
+        exit_code=int((worst.exit_code if worst else None) or Exit.BUG) if bad else int(Exit.DONE),
+        seconds=round(seconds, 3),
+        started_at=started_at,
+        matmul_tflops=min(fastest.values(), default=None),
+        versions=versions,
+        findings=findings,
+        matmul=matmul,
+    )
