@@ -27,9 +27,12 @@ try:
 except ValueError as fault:  # a mistake that a person can mend: one line, no trace
     raise pulumi.RunError(str(fault)) from None
 
-tags = {"tags": stack_tags(settings)}
-accounts = settings.allowed_account_ids
-provider = aws.Provider("aws", region=names.region, allowed_account_ids=accounts, default_tags=tags)
+provider = aws.Provider(
+    "aws",
+    region=names.region,
+    allowed_account_ids=settings.allowed_account_ids,
+    default_tags={"tags": stack_tags(settings)},
+)
 opts = pulumi.ResourceOptions(provider=provider)
 
 network = Network("network", network_args(settings), opts)
@@ -41,7 +44,7 @@ datasets = [
     SecureBucket(f"data-{dataset.name}", dataset_bucket_args(settings, dataset, key_arn), opts)
     for dataset in settings.datasets
 ]
-watched, alerts = settings.monitoring, settings.monitoring.alerts
+watched = settings.monitoring
 monitoring = Monitoring(
     "monitoring",
     MonitoringArgs(
@@ -51,23 +54,21 @@ monitoring = Monitoring(
         groups=[WatchedGroup(plan.auto_scaling_group, plan.buys_spot) for plan in plans],
         metrics_port=watched.metrics_port,
         retention_days=watched.retention_days,
-        alert_emails=alerts.emails,
-        sns_topic_arn=alerts.sns_topic_arn,
-        kubeconfig=pulumi.Output.secret(watched.kubeconfig) if watched.cluster == "existing" else None,
+        alert_emails=watched.alerts.emails,
+        sns_topic_arn=watched.alerts.sns_topic_arn,
+        kubeconfig=pulumi.Output.secret(watched.kubeconfig) if watched.kubeconfig else None,
     ),
     opts,
 )
 files = [file for boot in boots for file in boot.release_files]
-objects_args = ClusterObjectsArgs(
-    names.artifacts_bucket, files, cluster_document_of(settings), artifacts.ready
-)
-objects = ClusterObjects("cluster", objects_args, opts)
+shared = ClusterObjectsArgs(names.artifacts_bucket, files, cluster_document_of(settings), artifacts.ready)
+objects = ClusterObjects("cluster", shared, opts)
 stored = [resource for bucket in [artifacts, *datasets] for resource in bucket.ready]
 requires = [*network.ready, *stored, *objects.ready, *monitoring.ready]
-boundary, nodes_group = settings.permission_boundary_arn, network.node_security_group_id
+inside, boundary = network.node_security_group_id, settings.permission_boundary_arn
 for plan, boot in zip(plans, boots, strict=True):
-    subnets = [network.private_subnet_ids[zone] for zone in plan.zones]
-    args = GpuGroupArgs(names, plan, boot, subnets, nodes_group, key_arn, boundary, requires)
+    subnets: list[pulumi.Input[str]] = [network.private_subnet_ids[zone] for zone in plan.zones]
+    args = GpuGroupArgs(names, plan, boot, subnets, inside, key_arn, boundary, requires)
     GpuGroup(plan.name, args, opts)
 
 pulumi.export("artifactsBucket", names.artifacts_bucket)

@@ -2,7 +2,6 @@
 
 import base64
 from dataclasses import dataclass, field
-from typing import Any
 
 import pulumi
 import pulumi_aws as aws
@@ -20,29 +19,20 @@ LAUNCHING_HEARTBEAT_SECONDS = 900
 TERMINATING_HEARTBEAT_SECONDS = 300
 HEALTH_CHECK_GRACE_SECONDS = 300
 
-HOOKS: list[dict[str, Any]] = [
-    {
-        "name": LAUNCHING_HOOK,
-        "lifecycle_transition": "autoscaling:EC2_INSTANCE_LAUNCHING",
-        "default_result": "ABANDON",  # a node that says nothing did not pass
-        "heartbeat_timeout": LAUNCHING_HEARTBEAT_SECONDS,
-    },
-    {
-        "name": TERMINATING_HOOK,
-        "lifecycle_transition": "autoscaling:EC2_INSTANCE_TERMINATING",
-        "default_result": "CONTINUE",
-        "heartbeat_timeout": TERMINATING_HEARTBEAT_SECONDS,
-    },
-]
+HOOKS = (
+    # A node that says nothing did not pass: its launch is abandoned.
+    (LAUNCHING_HOOK, "autoscaling:EC2_INSTANCE_LAUNCHING", "ABANDON", LAUNCHING_HEARTBEAT_SECONDS),
+    (TERMINATING_HOOK, "autoscaling:EC2_INSTANCE_TERMINATING", "CONTINUE", TERMINATING_HEARTBEAT_SECONDS),
+)
 
 GROUP_METRICS = [
-    "GroupDesiredCapacity",
-    "GroupInServiceInstances",
-    "GroupMaxSize",
-    "GroupMinSize",
-    "GroupPendingInstances",
-    "GroupTerminatingInstances",
-    "GroupTotalInstances",
+    aws.autoscaling.Metric.GROUP_DESIRED_CAPACITY,
+    aws.autoscaling.Metric.GROUP_IN_SERVICE_INSTANCES,
+    aws.autoscaling.Metric.GROUP_MAX_SIZE,
+    aws.autoscaling.Metric.GROUP_MIN_SIZE,
+    aws.autoscaling.Metric.GROUP_PENDING_INSTANCES,
+    aws.autoscaling.Metric.GROUP_TERMINATING_INSTANCES,
+    aws.autoscaling.Metric.GROUP_TOTAL_INSTANCES,
 ]
 
 
@@ -115,9 +105,15 @@ class GpuGroup(pulumi.ComponentResource):
         )
         template = self._launch_template(role)
         group = self._auto_scaling_group(template, [document, *role.ready, *args.requires])
-        for hook in HOOKS:
+        for hook, transition, result, heartbeat_seconds in HOOKS:
             aws.autoscaling.LifecycleHook(
-                f"{name}-{hook['name']}", autoscaling_group_name=group.name, opts=self._child, **hook
+                f"{name}-{hook}",
+                name=hook,
+                autoscaling_group_name=group.name,
+                lifecycle_transition=transition,
+                default_result=result,
+                heartbeat_timeout=heartbeat_seconds,
+                opts=self._child,
             )
         self.auto_scaling_group_name = group.name
         self.register_outputs({"autoScalingGroupName": self.auto_scaling_group_name})
@@ -182,7 +178,8 @@ class GpuGroup(pulumi.ComponentResource):
     ) -> aws.autoscaling.Group:
         plan = self._plan
         # The number, never $Latest: only a number that changes shows as a change of the group.
-        specification = {"id": template.id, "version": template.latest_version.apply(str)}
+        version = template.latest_version.apply(str)
+        single = aws.autoscaling.GroupLaunchTemplateArgs(id=template.id, version=version)
         placement = self._placement_group() if plan.cluster_placement else None
         return aws.autoscaling.Group(
             f"{self._name}-group",
@@ -192,14 +189,22 @@ class GpuGroup(pulumi.ComponentResource):
             desired_capacity=plan.desired_nodes,
             vpc_zone_identifiers=self._args.subnet_ids,
             placement_group=placement.name if placement else None,
-            launch_template=specification if plan.mixed_instances is None else None,
-            mixed_instances_policy=self._mixed_instances_policy(template.id, specification["version"]),
+            launch_template=single if plan.mixed_instances is None else None,
+            mixed_instances_policy=self._mixed_instances_policy(template.id, version),
             capacity_rebalance=False,  # it would add a node outside the run and take one out of it
             health_check_type="EC2",
             health_check_grace_period=HEALTH_CHECK_GRACE_SECONDS,
             # Capacity may be hours away; alarms wait for it, `pulumi up` does not.
             wait_for_capacity_timeout="0",
-            initial_lifecycle_hooks=HOOKS,
+            initial_lifecycle_hooks=[
+                {
+                    "name": hook,
+                    "lifecycle_transition": transition,
+                    "default_result": result,
+                    "heartbeat_timeout": heartbeat_seconds,
+                }
+                for hook, transition, result, heartbeat_seconds in HOOKS
+            ],
             enabled_metrics=GROUP_METRICS,
             metrics_granularity="1Minute",
             instance_refresh=_instance_refresh() if plan.refresh_on_change else None,
@@ -216,7 +221,7 @@ class GpuGroup(pulumi.ComponentResource):
 
     def _mixed_instances_policy(
         self, template_id: pulumi.Output[str], version: pulumi.Output[str]
-    ) -> dict[str, Any] | None:
+    ) -> aws.autoscaling.GroupMixedInstancesPolicyArgsDict | None:
         mixed = self._plan.mixed_instances
         if mixed is None:
             return None
@@ -244,10 +249,8 @@ class GpuGroup(pulumi.ComponentResource):
         )
 
 
-def _instance_refresh() -> dict[str, Any]:
-    """Old nodes leave before new ones come: a group of scarce capacity would else wait for machines it cannot
-    get.
-    """
+def _instance_refresh() -> aws.autoscaling.GroupInstanceRefreshArgsDict:
+    """Old nodes leave before new ones come: scarce capacity would not be found for both at once."""
     return {
         "strategy": "Rolling",
         "preferences": {
