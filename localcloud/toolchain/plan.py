@@ -20,6 +20,7 @@ NEEDS = {
     "mock": ("mock",),
     "lint": ("actionlint",),
     "preview": ("program", "pulumi"),
+    "system": ("system",),
     "all": ("image", "program", "workbench", "mock", "pulumi", "actionlint", "system"),
 }
 
@@ -102,7 +103,8 @@ def ensure(*wanted: str) -> Paths:
         go_steps.insert(0, golang.provide_go)
     if "system" in needed:
         system.provide_packages(work)
-    pythons.provide_uv(work)
+    if python_steps or (go_steps and golang.go_on_path() is None):
+        pythons.provide_uv(work)
     _side_by_side(work, python_steps, go_steps)
     return paths()
 

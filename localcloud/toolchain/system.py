@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .places import cache
+from .places import ROOT, cache
 from .running import Failed, Work
 
 INSTALL_LIMIT_SECONDS = 600.0
@@ -38,11 +39,18 @@ def provide_packages(work: Work) -> None:
             f"optional system packages are missing, to get them: sudo apt-get install {' '.join(absent)}"
         )
         return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        raise Failed(f"SETUP_SYSTEM=1 needs root and apt-get to install {' '.join(absent)}")
     log = cache() / "logs" / "system.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
+    if os.geteuid() != 0 and shutil.which("sudo") is not None:
+        # This very step, as root; it asks for no password.
+        variables = ["SETUP_SYSTEM=1", f"GPU_TRAINING_CACHE={cache()}"]
+        again = [sys.executable, "-m", "localcloud.toolchain", "ensure", "system"]
+        with work.step("system packages", log):
+            work.run(["sudo", "-n", "env", *variables, *again], log, INSTALL_LIMIT_SECONDS, cwd=ROOT)
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Failed(f"SETUP_SYSTEM=1 needs root and apt-get to install {' '.join(absent)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with work.step("system packages", log), _no_service_starts():
         work.run(["apt-get", "update", "-q"], log, INSTALL_LIMIT_SECONDS, env)
