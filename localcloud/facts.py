@@ -13,7 +13,6 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import ClientError
-
 from trainer.contracts import keys
 from trainer.contracts.manifests import CheckpointManifest, LatestPointer
 from trainer.contracts.run import RunConfig, RunResult
@@ -83,6 +82,11 @@ class Facts:
             report = json.loads(text)
             check = NodeSelfCheck(report["verdict"], report.get("seconds"), report.get("matmulTflops"))
         return NodeSummary(instance_id, group.name, group.lifecycles.get(instance_id, "on-demand"), check)
+
+    def selfcheck_seconds(self, group: str, instance_id: str) -> float:
+        """0 where the node left no report."""
+        text = self.get(keys.boot_selfcheck(group, instance_id))
+        return 0.0 if text is None else float(json.loads(text).get("seconds") or 0.0)
 
     def run_config(self, run: str) -> RunConfig | None:
         text = self.get(keys.run_config(run))

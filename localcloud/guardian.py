@@ -40,7 +40,9 @@ class Guard:
 
 def main() -> int:
     reading, local = int(sys.argv[1]), Path(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; this process cleans up after it
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole terminal; this process cleans up after it
     if os.read(reading, 1) == b"":
         end_leavings(local)
     return 0

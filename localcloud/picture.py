@@ -86,7 +86,9 @@ def draw(title: str, losses: Sequence[Loss], lanes: Sequence[Lane], marks: Seque
         f'<text x="{LEFT}" y="30" font-size="17" font-weight="600">{escape(title)}</text>',
     ]
     for value in _ticks(highest, 4):
-        out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#e3e7eb"/>')
+        out.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#e3e7eb"/>'
+        )
         out.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
     out.append(f'<text x="{LEFT - 8}" y="{TOP - 10}" text-anchor="end" fill="#5b6874">training loss</text>')
 
@@ -125,7 +127,9 @@ def draw(title: str, losses: Sequence[Loss], lanes: Sequence[Lane], marks: Seque
             f'fill="#c8503c">{escape(mark.label)}</text>'
         )
 
-    out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{axis_y + 6}" y2="{axis_y + 6}" stroke="#8b98a4"/>')
+    out.append(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{axis_y + 6}" y2="{axis_y + 6}" stroke="#8b98a4"/>'
+    )
     for seconds in _ticks(span, 10):
         out.append(f'<text x="{x(seconds):.1f}" y="{axis_y + 22}" text-anchor="middle">{seconds:g} s</text>')
     at = float(LEFT)

@@ -44,7 +44,11 @@ class Steps:
 
 
 def wait_until(
-    what: str, limit_seconds: float, holds: Callable[[], bool], say: Callable[[str], None], poll_seconds: float = 0.3
+    what: str,
+    limit_seconds: float,
+    holds: Callable[[], bool],
+    say: Callable[[str], None],
+    poll_seconds: float = 0.3,
 ) -> None:
     """Poll until `holds()`; tells every 15 s what it waits for; StepFailed at the limit."""
     began = time.monotonic()

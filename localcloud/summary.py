@@ -71,7 +71,8 @@ class Summary:
             stack=data["stack"],
             run=data["run"],
             nodes=[
-                NodeSummary(**{**node, "selfcheck": NodeSelfCheck(**node["selfcheck"])}) for node in data["nodes"]
+                NodeSummary(**{**node, "selfcheck": NodeSelfCheck(**node["selfcheck"])})
+                for node in data["nodes"]
             ],
             loss=LossSummary(**data["loss"]),
             checkpoint=CheckpointSummary(**data["checkpoint"]),

@@ -9,10 +9,14 @@ from localcloud.picture import KINDS, LEFT, RIGHT, WIDTH, Lane, Loss, Mark, Segm
 
 SVG = "{http://www.w3.org/2000/svg}"
 LANES = [
-    Lane("i-0aaa", "on-demand", [Segment(0, 8, "boot"), Segment(8, 12, "selfcheck"), Segment(12, 60, "train")]),
+    Lane(
+        "i-0aaa", "on-demand", [Segment(0, 8, "boot"), Segment(8, 12, "selfcheck"), Segment(12, 60, "train")]
+    ),
     Lane("i-0bbb", "spot", [Segment(0, 8, "boot"), Segment(8, 30, "train"), Segment(30, 33, "notice")]),
 ]
-LOSSES = [Loss(12 + i, i + 1, 1.5 / (i + 1), 1) for i in range(10)] + [Loss(40 + i, i + 11, 0.1, 2) for i in range(5)]
+LOSSES = [Loss(12 + i, i + 1, 1.5 / (i + 1), 1) for i in range(10)] + [
+    Loss(40 + i, i + 11, 0.1, 2) for i in range(5)
+]
 
 
 def texts(svg: str) -> str:

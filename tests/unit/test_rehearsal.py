@@ -38,7 +38,9 @@ def test_a_checkpoint_from_before_the_notice_is_not_taken_for_the_save():
 
 
 def test_steps_after_the_checkpoint_that_was_resumed_from_are_lost():
-    found = report(after=[{"kind": "started", "time": 130.0, "step": 1}, {"kind": "step", "time": 131.0, "step": 2}])
+    found = report(
+        after=[{"kind": "started", "time": 130.0, "step": 1}, {"kind": "step", "time": 131.0, "step": 2}]
+    )
     assert found.lostSteps == 2
     assert faults(found) == ["2 steps were lost, expected 0 on a notice"]
 

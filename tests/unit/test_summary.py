@@ -50,9 +50,15 @@ def test_a_stack_that_keeps_every_promise_has_no_fault():
             {"nodes": [NODES[0], replace(NODES[1], selfcheck=NodeSelfCheck("unknown", None, None))]},
             "self-check verdict unknown",
         ),
-        ({"loss": LossSummary(1.0, 0.81, 200)}, "mean loss went from 1.0000 (first tenth of 200 steps) to 0.8100"),
+        (
+            {"loss": LossSummary(1.0, 0.81, 200)},
+            "mean loss went from 1.0000 (first tenth of 200 steps) to 0.8100",
+        ),
         ({"loss": LossSummary(None, None, 0)}, "no finite training loss"),
-        ({"checkpoint": CheckpointSummary(200, "ab" * 32, False)}, "no checkpoint in the bucket could be verified"),
+        (
+            {"checkpoint": CheckpointSummary(200, "ab" * 32, False)},
+            "no checkpoint in the bucket could be verified",
+        ),
         ({"scrape": ScrapeSummary(2, 1)}, "metrics of 1 of 2 declared nodes were scraped"),
     ],
 )
@@ -67,7 +73,9 @@ def test_a_loss_of_exactly_four_fifths_is_enough():
 
 
 def test_all_faults_come_at_once():
-    broken = replace(GOOD, nodes=[], scrape=ScrapeSummary(2, 0), checkpoint=CheckpointSummary(None, None, False))
+    broken = replace(
+        GOOD, nodes=[], scrape=ScrapeSummary(2, 0), checkpoint=CheckpointSummary(None, None, False)
+    )
     assert len(faults(broken, declared_nodes=2)) == 3
 
 
@@ -89,5 +97,12 @@ def test_the_table_shows_nodes_loss_and_what_was_not_measured():
     console = Console(record=True, width=120, file=open("/dev/null", "w"))
     print_table(GOOD, console)
     text = console.export_text()
-    for words in ("i-0123456789abcdef0", "spot", "not measured", "1.6000 -> 0.4000 (25%)", "verified by hash", "2 of 2"):
+    for words in (
+        "i-0123456789abcdef0",
+        "spot",
+        "not measured",
+        "1.6000 -> 0.4000 (25%)",
+        "verified by hash",
+        "2 of 2",
+    ):
         assert words in text

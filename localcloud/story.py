@@ -1,0 +1,67 @@
+"""The lives of the local nodes, from the driver's records and the workers' event lines, for the picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .picture import Lane, Loss, Mark, Segment
+
+Event = Mapping[str, Any]
+
+
+def losses(generations: Sequence[Sequence[Event]], start: float) -> list[Loss]:
+    """Every step with a finite loss, in order; `start` (seconds since the epoch) is the picture's zero."""
+    return [
+        Loss(event["time"] - start, event["step"], event["loss"], number)
+        for number, events in enumerate(generations, start=1)
+        for event in events
+        if event["kind"] == "step" and event.get("loss") is not None
+    ]
+
+
+def life(
+    nodes: Path, run: str, start: float, end: float, selfcheck_seconds: Mapping[str, float]
+) -> tuple[list[Lane], list[Mark]]:
+    """A lane for each node that lived between `start` and `end` (seconds since the epoch), oldest first; the marks
+    are the notices that were given."""
+    lanes: list[tuple[float, Lane]] = []
+    marks: list[Mark] = []
+    for path in sorted(nodes.glob("i-*/node.json")):
+        node = json.loads(path.read_text())
+        segments, notice = _segments(
+            node, path.parent, run, end, selfcheck_seconds.get(node["instanceId"], 0.0)
+        )
+        shown = [
+            Segment(max(0.0, begin - start), stop - start, kind)
+            for begin, stop, kind in segments
+            if stop > start
+        ]
+        if shown:
+            lanes.append((node["bootedAt"], Lane(node["instanceId"], node["lifecycle"], shown)))
+        if notice is not None and start <= notice <= end:
+            marks.append(Mark(notice - start, f"spot notice to {node['instanceId'][:10]}…"))
+    return [lane for _, lane in sorted(lanes, key=lambda pair: pair[0])], marks
+
+
+def _segments(
+    node: Mapping[str, Any], folder: Path, run: str, end: float, selfcheck_seconds: float
+) -> tuple[list[tuple[float, float, str]], float | None]:
+    """(begin, end, kind) in seconds since the epoch, in drawing order, and the time of a notice."""
+    booted = float(node["bootedAt"])
+    agent = booted + float(node.get("bootSeconds") or 0.0)
+    ready = agent + selfcheck_seconds
+    notice = node.get("notice")
+    gone = float(notice.get("terminatesAt", end)) if notice else end
+    gone = min(gone, end)
+    segments = [(booted, agent, "boot"), (agent, ready, "selfcheck"), (ready, gone, "wait")]
+    for events_file in sorted(folder.glob(f"root/var/lib/trainer/runs/{run}/gen-*/events-rank*.jsonl")):
+        lines = [line for line in events_file.read_text(errors="replace").splitlines() if line.strip()]
+        times = [float(event["time"]) for event in map(json.loads, lines)]
+        if times:
+            segments.append((times[0], times[-1], "train"))
+    if notice:
+        segments.append((float(notice["at"]), gone, "notice"))
+    return segments, float(notice["at"]) if notice else None
