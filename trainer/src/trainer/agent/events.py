@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ..contracts.worker import WorkerEvent
 from ..obs.exporter import NodeState
+from ..train.summary import loss_summary
 
 
 def parse_events(lines: Iterable[bytes | str]) -> list[WorkerEvent]:
@@ -115,7 +116,7 @@ def progress_of(generations: Sequence[Sequence[WorkerEvent]]) -> Progress:
             losses[event.step] = event.loss
     steps = sorted(losses)
     known = [loss for step in steps if (loss := losses[step]) is not None]
-    tenth = max(1, len(known) // 10)
+    first, last = loss_summary(known) if known else (None, None)
     last_generation = [
         e.seconds for e in (generations[-1] if generations else []) if e.kind == "step" and e.seconds
     ]
@@ -128,8 +129,8 @@ def progress_of(generations: Sequence[Sequence[WorkerEvent]]) -> Progress:
         total_steps=started.total_steps if started else None,
         epochs=(finished.epochs or 0.0) if finished else 0.0,
         loss=losses[steps[-1]] if steps else None,
-        first_loss=_or(finished.first_loss if finished else None, _mean(known[:tenth])),
-        last_loss=_or(finished.last_loss if finished else None, _mean(known[-tenth:])),
+        first_loss=_or(finished.first_loss if finished else None, first),
+        last_loss=_or(finished.last_loss if finished else None, last),
         eval_loss=_or(finished.eval_loss if finished else None, evaluated.eval_loss if evaluated else None),
         eval_accuracy=_or(
             finished.eval_accuracy if finished else None, evaluated.eval_accuracy if evaluated else None
@@ -141,10 +142,6 @@ def progress_of(generations: Sequence[Sequence[WorkerEvent]]) -> Progress:
 
 def _last(events: Sequence[WorkerEvent], kind: str) -> WorkerEvent | None:
     return next((event for event in reversed(events) if event.kind == kind), None)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _or(value: float | None, other: float | None) -> float | None:

@@ -98,9 +98,7 @@ class Imds:
         return self._token
 
     def _open(self, method: str, path: str, headers: dict[str, str]) -> str:
-        request = urllib.request.Request(  # noqa: S310  the endpoint is link-local, or the SDK variable's
-            self._endpoint + path, method=method, headers=headers
-        )
+        request = urllib.request.Request(self._endpoint + path, method=method, headers=headers)
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
                 return answer.read().decode()

@@ -58,10 +58,6 @@ def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, st
     if config.device == "cpu":
         # One thread a process: nodes of the local cloud share their cores, and results do not depend on the count.
         environment.setdefault("OMP_NUM_THREADS", "1")
-    packages = [str(path) for path in sorted((Path(config.state_dir) / "user").glob(f"{config.run.name}-*"))]
-    inherited = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if packages or inherited:
-        environment["PYTHONPATH"] = os.pathsep.join(packages + inherited)
     return environment
 
 
