@@ -36,4 +36,6 @@ class Exit(IntEnum):
 # The agent restarts the workers itself for these; every other code ends the run on this node.
 WORKER_RESTART = frozenset({Exit.S3, Exit.PEER_LOST})
 # Faults of the configuration or data: a new node would meet them again.
-NEVER_REPLACE = frozenset({Exit.CONFIGURATION, Exit.DATASET, Exit.NON_FINITE, Exit.OUT_OF_MEMORY, Exit.CHECKPOINT})
+NEVER_REPLACE = frozenset(
+    {Exit.CONFIGURATION, Exit.DATASET, Exit.NON_FINITE, Exit.OUT_OF_MEMORY, Exit.CHECKPOINT}
+)

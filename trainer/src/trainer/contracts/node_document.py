@@ -54,9 +54,10 @@ class Promise(Document):
 
 class SelfCheckSettings(Document):
     level: Literal["quick", "full"] = "quick"
-    floors_tflops: dict[str, float] = Field(default_factory=dict)  # dtype -> TFLOPS, overrides the built-in floors
+    floors_tflops: dict[str, float] = Field(default_factory=dict)  # dtype -> TFLOPS, before the built-in ones
     on_failure: Literal["replace", "report"] = "replace"
-    max_replacements: int = Field(default=3, ge=0)  # failed boots of the group an hour before launches are suspended
+    # Failed boots of the group within an hour; one more suspends its launches.
+    max_replacements: int = Field(default=3, ge=0)
 
 
 class DatasetLocation(Document):
