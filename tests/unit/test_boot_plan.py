@@ -151,7 +151,7 @@ class TestTheRelease:
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1", "artifacts": {"cp312": {}}}'])
     def test_a_broken_one_too(self, manifest: Path, tmp_path: Path, text: str) -> None:
         manifest.write_text(text)
-        with pytest.raises(ReleaseError, match="no manifest of a trainer release .*make release"):
+        with pytest.raises(ReleaseError, match=r"no manifest of a trainer release .*make release"):
             read_release(tmp_path)
 
     def test_an_interpreter_that_was_not_built_for(self, manifest: Path, tmp_path: Path) -> None:
@@ -159,5 +159,5 @@ class TestTheRelease:
             read_release(tmp_path).trainer_for("cp310")
 
     def test_an_image_without_torch_and_a_release_without_it(self, manifest: Path, tmp_path: Path) -> None:
-        with pytest.raises(ReleaseError, match="'dlami-base' has no torch .* none for cp312"):
+        with pytest.raises(ReleaseError, match=r"'dlami-base' has no torch .* none for cp312"):
             read_release(tmp_path).torch_for("cp312", "dlami-base")
