@@ -63,22 +63,26 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.group(1).split(".")) if found else ()
 
 
-@cache
-def _on_path(name: str, question: str, oldest: tuple[int, ...]) -> Path | None:
+@cache  # one question takes the CLI a third of a second
+def _version(executable: str, *question: str) -> tuple[int, ...]:
+    return _numbers(_answer(executable, *question))
+
+
+def _on_path(name: str, oldest: tuple[int, ...], *question: str) -> Path | None:
     found = shutil.which(name)
-    if found is None or _numbers(_answer(found, *question.split())) < oldest:
+    if found is None or _version(found, *question) < oldest:
         return None
     return Path(found).resolve()
 
 
 def go_on_path() -> Path | None:
     """The `go` on PATH if it is new enough for our module."""
-    return _on_path("go", "env GOVERSION", _oldest_go())
+    return _on_path("go", _oldest_go(), "env", "GOVERSION")
 
 
 def pulumi_on_path() -> Path | None:
     """The `pulumi` on PATH if it is new enough; the real file, which has its language hosts beside it."""
-    return _on_path("pulumi", "version", OLDEST_PULUMI)
+    return _on_path("pulumi", OLDEST_PULUMI, "version")
 
 
 def go_path() -> Path:

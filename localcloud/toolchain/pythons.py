@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import sys
 from pathlib import Path
 
 from .places import REQUIREMENTS
-from .running import Work
+from .running import Failed, Work
 from .store import Entry, provide
 
 BOOTSTRAP_LIMIT_SECONDS = 300.0
@@ -61,6 +62,8 @@ def provide_uv(work: Work) -> Path:
     made = uv_entry()
 
     def make(folder: Path) -> None:
+        if importlib.util.find_spec("ensurepip") is None:
+            raise Failed("this Python has no venv module: sudo apt-get install python3-venv, or SETUP_SYSTEM=1")
         work.run([_base_python(), "-m", "venv", str(folder)], made.log, BOOTSTRAP_LIMIT_SECONDS)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
         locked = ["--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / "bootstrap.txt")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -21,8 +22,10 @@ START_POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def missing() -> list[str]:
-    """Packages whose command is not on PATH."""
-    return [package for package, command in PACKAGES.items() if shutil.which(command) is None]
+    """Packages whose command is not on PATH; Debian's Python has its venv module in a package of its own."""
+    absent = [package for package, command in PACKAGES.items() if shutil.which(command) is None]
+    importlib.invalidate_caches()
+    return absent if importlib.util.find_spec("ensurepip") else [*absent, "python3-venv"]
 
 
 def wanted() -> bool:
@@ -62,7 +65,7 @@ def provide_packages(work: Work) -> None:
                 work.run(["systemctl", "disable", *installed], log, INSTALL_LIMIT_SECONDS, env)
     still = missing()
     if still:
-        raise Failed(f"apt-get installed {' '.join(still)}, but the command is not on PATH; log: {log}")
+        raise Failed(f"apt-get installed {' '.join(still)}, but they are still not to be found; log: {log}")
 
 
 @contextmanager

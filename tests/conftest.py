@@ -1,0 +1,69 @@
+"""What all tests share: the project's tools, an environment without anybody's credentials, tools that must be there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from localcloud.toolchain import Paths, paths
+
+# Whoever runs the tests has credentials, contexts and stacks of their own; none of them may reach a test.
+FOREIGN = (
+    "AWS_",
+    "PULUMI_",
+    "KUBECONFIG",
+    "GPU_TRAINING_LOCAL",
+    "GPU_TRAINING_STANDIN",
+    "GPU_TRAINING_RELEASE",
+    "TRAINER_",
+)
+# Marker -> commands without which its tests cannot run.
+MARKED = {"prometheus": ("prometheus", "promtool", "amtool")}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
+    os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of tools that this machine lacks are left out, by name; where everything was to be set up, that is a fault."""
+    for marker, commands in MARKED.items():
+        absent = [command for command in commands if shutil.which(command) is None]
+        left_out = [item for item in items if item.get_closest_marker(marker) is not None]
+        if not absent or not left_out:
+            continue
+        if os.environ.get("CI") == "true" or os.environ.get("SETUP_SYSTEM") == "1":
+            raise pytest.UsageError(f"{', '.join(absent)} missing: run `SETUP_SYSTEM=1 make setup` first")
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [
+        f"left out, {command} is not installed: tests marked {marker}"
+        for marker, commands in MARKED.items()
+        for command in commands
+        if shutil.which(command) is None
+    ]
+
+
+@pytest.fixture(scope="session")
+def tools() -> Paths:
+    return paths()
+
+
+@pytest.fixture(autouse=True)
+def unchanged_environment() -> Iterator[None]:
+    """What a test writes into the environment ends with it."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
