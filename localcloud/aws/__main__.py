@@ -9,9 +9,12 @@ import argparse
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
+
+HOST = "127.0.0.1"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,7 +23,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, required=True, help="folder for endpoint.json")
     options = parser.parse_args(argv)
 
-    from .server import AwsServer, PortInUse  # moto takes a second to import; not for --help
+    try:  # before moto is imported, which takes a second or two
+        listener = socket.create_server((HOST, options.port), backlog=128)
+    except OSError:
+        print(
+            f"localcloud.aws: port {options.port} on {HOST} is in use; give another one or 0", file=sys.stderr
+        )
+        return 2
+    from .server import AwsServer
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -28,14 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     options.state.mkdir(parents=True, exist_ok=True)
     endpoint_file = options.state / "endpoint.json"
     try:
-        with AwsServer(port=options.port) as aws:
+        with AwsServer(listener) as aws:
             ready = json.dumps({"endpoint": aws.endpoint, "pid": os.getpid()})
             endpoint_file.write_text(ready + "\n")
             print(ready, flush=True)
             stop.wait()
-    except PortInUse as fault:
-        print(f"localcloud.aws: {fault}", file=sys.stderr)
-        return 2
     finally:
         endpoint_file.unlink(missing_ok=True)
     return 0

@@ -14,10 +14,11 @@ from moto.autoscaling.models import AutoScalingBackend, FakeAutoScalingGroup
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.cloudwatch.models import CloudWatchBackend, MetricDatumBase
 from moto.ec2.responses import EC2Response
+from moto.s3.models import FakeBucket
 from moto.s3.responses import S3Response
 
 from . import autoscaling_api as asg
-from . import cloudwatch, placement_groups, s3_checksums
+from . import cloudwatch, placement_groups, s3_checksums, s3_policies
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ ADDITIONS: tuple[Addition, ...] = (
              "missing in moto"),
     Addition(S3Response, "_get_checksum", s3_checksums.get_checksum,
              "moto accepts an upload whose checksum is wrong; S3 answers 400 BadDigest"),
+    Addition(FakeBucket, "get_permission", s3_policies.get_permission,
+             "moto leaves conditions aside: a policy that denies plain HTTP would deny everything"),
     Addition(MetricDatumBase, "__init__", cloudwatch.init_datum,
              "CloudWatch keeps standard metrics by the minute; moto loses a count written this second"),
     Addition(CloudWatchBackend, "get_metric_statistics", cloudwatch.get_metric_statistics,

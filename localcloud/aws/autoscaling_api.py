@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import Any
 
@@ -125,12 +126,21 @@ def group_update(group: FakeAutoScalingGroup, *args: Any, **kwargs: Any) -> None
     """moto's forgets the mixed-instances policy when an update does not repeat it, and the desired size is
     not brought within new limits."""
     if not kwargs.get("launch_template") and not kwargs.get("mixed_instances_policy"):
-        kwargs["mixed_instances_policy"] = group.mixed_instances_policy
+        kwargs["mixed_instances_policy"] = _as_given(group.mixed_instances_policy)
     if kwargs.get("desired_capacity") is None:
         lower = kwargs.get("min_size") if kwargs.get("min_size") is not None else group.min_size
         upper = kwargs.get("max_size") if kwargs.get("max_size") is not None else group.max_size
         kwargs["desired_capacity"] = min(max(group.desired_capacity or 0, lower or 0), upper or 0)
     _update_group(group, *args, **kwargs)
+
+
+def _as_given(policy: dict[str, Any] | None) -> dict[str, Any] | None:
+    """moto adds the template's name to the id, and refuses a policy that has both."""
+    if policy is None:
+        return None
+    copied = copy.deepcopy(policy)
+    copied["LaunchTemplate"]["LaunchTemplateSpecification"].pop("LaunchTemplateName", None)
+    return copied
 
 
 def backend_terminate_instance(

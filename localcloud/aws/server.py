@@ -29,10 +29,6 @@ HOST = "127.0.0.1"
 TICK_SECONDS = 0.25
 
 
-class PortInUse(Exception):
-    """The port asked for belongs to another process; the text says so to a person."""
-
-
 class QuietHandler(MotoRequestHandler):
     """No line per request: nodes poll several times a second. Faults of the server still go to stderr."""
 
@@ -64,13 +60,15 @@ class AwsServer:
     """The AWS API of the local cloud: `with AwsServer() as aws: boto3.client("s3", endpoint_url=aws.endpoint)`.
 
     Any credentials are accepted; everything belongs to account 123456789012. One server a process, since
-    moto's state is global; the state starts empty and is gone at the end.
+    moto's state is global; the state starts empty and is gone at the end. Listens on any free port of loopback
+    unless it is given a listening socket, which it then owns.
     """
 
     _running: AwsServer | None = None
 
-    def __init__(self, port: int = 0, tick_seconds: float = TICK_SECONDS):
-        self.port = port
+    def __init__(self, listener: socket.socket | None = None, tick_seconds: float = TICK_SECONDS):
+        self._listener = listener
+        self.port = 0
         self.tick_seconds = tick_seconds
         self._lock = threading.RLock()
         self._stop = threading.Event()
@@ -83,10 +81,7 @@ class AwsServer:
     def __enter__(self) -> AwsServer:
         if AwsServer._running is not None:
             raise RuntimeError("one AwsServer a process: moto's state is global")
-        try:
-            listener = socket.create_server((HOST, self.port), backlog=128)
-        except OSError as fault:
-            raise PortInUse(f"port {self.port} on {HOST} is in use; give another one or 0") from fault
+        listener = self._listener or socket.create_server((HOST, 0), backlog=128)
         AwsServer._running = self
         self._exits.callback(setattr, AwsServer, "_running", None)
         self._exits.callback(moto_api_backend.reset)

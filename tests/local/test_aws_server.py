@@ -1,0 +1,63 @@
+"""The local AWS API as a process: ready line, end, port in use."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localcloud.aws.server import ACCOUNT_ID, AwsServer
+from tests.local.cloud_kit import client
+
+COMMAND = [sys.executable, "-m", "localcloud.aws"]
+
+
+def test_it_says_where_it_is_serves_and_ends_on_sigterm(tmp_path: Path) -> None:
+    with subprocess.Popen([*COMMAND, "--state", str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = json.loads(process.stdout.readline())["endpoint"]
+            assert endpoint.startswith("http://127.0.0.1:")
+            assert json.loads((tmp_path / "endpoint.json").read_text())["endpoint"] == endpoint
+            assert client("sts", endpoint).get_caller_identity()["Account"] == ACCOUNT_ID
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    assert not (tmp_path / "endpoint.json").exists()
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [*COMMAND, "--port", port, "--state", str(tmp_path)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.strip() == f"localcloud.aws: port {port} on 127.0.0.1 is in use; give another one or 0"
+
+
+def test_each_cloud_begins_empty() -> None:
+    with AwsServer() as first:
+        client("s3", first.endpoint).create_bucket(Bucket="left-behind")
+    with AwsServer() as second:
+        assert client("s3", second.endpoint).list_buckets()["Buckets"] == []
+
+
+def test_two_clouds_in_one_process_are_refused() -> None:
+    with AwsServer(), pytest.raises(RuntimeError, match="one AwsServer a process"):
+        AwsServer().__enter__()
+
+
+def test_managed_policies_can_be_attached(tmp_path: Path) -> None:
+    with AwsServer() as aws:
+        iam = client("iam", aws.endpoint)
+        iam.create_role(RoleName="node", AssumeRolePolicyDocument="{}")
+        arn = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+        iam.attach_role_policy(RoleName="node", PolicyArn=arn)
+        assert iam.list_attached_role_policies(RoleName="node")["AttachedPolicies"][0]["PolicyArn"] == arn
