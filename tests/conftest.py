@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of tools that this machine lacks are left out, by name; where everything was to be set up, that is a fault."""
+    """Tests of tools that this machine lacks are left out, with a word; where all was to be set up, it is a fault."""
     for marker, commands in MARKED.items():
         absent = [command for command in commands if shutil.which(command) is None]
         left_out = [item for item in items if item.get_closest_marker(marker) is not None]

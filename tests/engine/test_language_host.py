@@ -190,8 +190,9 @@ class TestProcess:
             str(tmp_path),
             "127.0.0.1:1",
         ]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*command, "--logtostderr", "-v=9"], text=True, **pipes)
+        return subprocess.Popen(
+            [*command, "--logtostderr", "-v=9"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_it_prints_its_port_and_ends_quietly(self, tmp_path: Path, number: int):
