@@ -31,7 +31,9 @@ class TrainingConfig(Document):
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    clip_norm: float | None = Field(default=None, gt=0)  # largest norm of the whole gradient; none: not clipped
+    clip_norm: float | None = Field(
+        default=None, gt=0
+    )  # largest norm of the whole gradient; none: not clipped
     seed: int = 0
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     eval_every_steps: int = Field(default=0, ge=0)  # 0: only at the end
@@ -109,8 +111,8 @@ class RunResult(Document):
     message: str
     step: int
     epochs: float
-    first_loss: float | None  # mean training loss of the first tenth of the steps
-    last_loss: float | None  # mean training loss of the last tenth
+    first_loss: float | None = None  # mean training loss of the first tenth of the steps
+    last_loss: float | None = None  # mean training loss of the last tenth
     eval_loss: float | None = None
     eval_accuracy: float | None = None
     finished_at: str
