@@ -37,8 +37,9 @@ class Realising:
     """Creates, updates and deletes in the AWS emulation; its errors become one line with the URN."""
 
     def __init__(self, endpoint: str, place: Place) -> None:
-        self._clients = Clients(endpoint, place.region)
-        self._place = place
+        self.endpoint = endpoint
+        self.place = place
+        self.clients = Clients(endpoint, place.region)
         self._declared = Declared()
 
     def create(self, maker: Maker) -> tuple[str, dict[str, Tree]]:
@@ -89,8 +90,8 @@ class Realising:
         state = reveal(dict(outputs or {}))
         named = maker.kind.name and state.get(maker.kind.name)
         return Call(
-            clients=self._clients,
-            place=self._place,
+            clients=self.clients,
+            place=self.place,
             urn=maker.urn,
             name=str(named) if named else maker.name,
             inputs=reveal(dict(maker.inputs)),

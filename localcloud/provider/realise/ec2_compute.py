@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from ..tables.compute import KINDS
 from ..values import Tree
 from .call import Call, Made, Realiser
@@ -74,40 +72,12 @@ def _template_update(call: Call) -> dict[str, Tree]:
     return real
 
 
-def _without_placement_groups(error: ClientError) -> bool:
-    """Whether the emulation has no placement groups at all (plain moto)."""
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return status in (404, 500, 501) or error.response["Error"]["Code"] in ("NotImplemented", "InvalidAction")
-
-
 def _placement_create(call: Call) -> Made:
     wanted = call.fit("ec2", "CreatePlacementGroup", {"name": None})
-    try:
-        made = call.clients("ec2").create_placement_group(
-            **wanted, GroupName=call.name, TagSpecifications=tag_specification(call, "placement-group")
-        )
-    except ClientError as error:
-        if not _without_placement_groups(error):
-            raise
-        return call.name, {}
-    identifier = (made.get("PlacementGroup") or {}).get("GroupId")
-    return call.name, {"placementGroupId": identifier} if identifier else {}
-
-
-def _placement_delete(call: Call) -> None:
-    try:
-        call.clients("ec2").delete_placement_group(GroupName=call.id)
-    except ClientError as error:
-        if not _without_placement_groups(error):
-            raise
-
-
-def _placement_read(call: Call) -> None:
-    try:
-        call.clients("ec2").describe_placement_groups(GroupNames=[call.id])
-    except ClientError as error:
-        if not _without_placement_groups(error):
-            raise
+    made = call.clients("ec2").create_placement_group(
+        **wanted, GroupName=call.name, TagSpecifications=tag_specification(call, "placement-group")
+    )
+    return call.name, {"placementGroupId": made["PlacementGroup"]["GroupId"]}
 
 
 REALISERS: dict[str, Realiser] = {
@@ -117,5 +87,9 @@ REALISERS: dict[str, Realiser] = {
         lambda call: call.clients("ec2").describe_launch_templates(LaunchTemplateIds=[call.id]),
         _template_update,
     ),
-    "aws:ec2/placementGroup:PlacementGroup": Realiser(_placement_create, _placement_delete, _placement_read),
+    "aws:ec2/placementGroup:PlacementGroup": Realiser(
+        _placement_create,
+        lambda call: call.clients("ec2").delete_placement_group(GroupName=call.id),
+        lambda call: call.clients("ec2").describe_placement_groups(GroupNames=[call.id]),
+    ),
 }

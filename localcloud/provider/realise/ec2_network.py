@@ -138,9 +138,20 @@ def _association_create(call: Call) -> Made:
     return made["AssociationId"], {}
 
 
+def _association(call: Call) -> str:
+    """The subnet's association. EC2 gives it a new id each time the table changes, so it is found by the subnet."""
+    of_subnet = [{"Name": "association.subnet-id", "Values": [call.state("subnetId")]}]
+    table = first(call.clients("ec2").describe_route_tables(Filters=of_subnet)["RouteTables"])
+    return next(
+        association["RouteTableAssociationId"]
+        for association in table["Associations"]
+        if association.get("SubnetId") == call.state("subnetId")
+    )
+
+
 def _association_update(call: Call) -> None:
     call.clients("ec2").replace_route_table_association(
-        AssociationId=call.id, RouteTableId=call["routeTableId"]
+        AssociationId=_association(call), RouteTableId=call["routeTableId"]
     )
 
 
@@ -220,8 +231,8 @@ REALISERS: dict[str, Realiser] = {
     ),
     "aws:ec2/routeTableAssociation:RouteTableAssociation": Realiser(
         _association_create,
-        lambda call: call.clients("ec2").disassociate_route_table(AssociationId=call.id),
-        lambda call: _read_table(call, call.state("routeTableId")),
+        lambda call: call.clients("ec2").disassociate_route_table(AssociationId=_association(call)),
+        _association,
         _association_update,
     ),
     "aws:ec2/vpcEndpoint:VpcEndpoint": Realiser(

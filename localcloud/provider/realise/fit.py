@@ -54,8 +54,9 @@ def _value(shape: Shape, value: Tree, rename: Rename, path: tuple[str, ...]) -> 
     kind = shape.type_name
     if kind == "list":
         element: Any = cast(ListShape, shape).member
-        if isinstance(value, Mapping):
-            return _pairs(element, value)
+        if isinstance(value, Mapping) and (named := _pair_names(element)):
+            label, text = named
+            return [{label: str(key), text: str(item)} for key, item in sorted(value.items())]
         return [
             _value(element, item, rename, path) for item in (value if isinstance(value, list) else [value])
         ]
@@ -72,8 +73,8 @@ def _value(shape: Shape, value: Tree, rename: Rename, path: tuple[str, ...]) -> 
     return value
 
 
-def _pairs(element: Any, value: Mapping[str, Tree]) -> list[dict[str, str]]:
-    """A mapping as the API's list of {Key, Value} or {Name, Value}."""
-    label = next(name for name in element.members if name.lower() in ("key", "name"))
-    text = next(name for name in element.members if name.lower() == "value")
-    return [{label: str(key), text: str(item)} for key, item in sorted(value.items())]
+def _pair_names(element: Any) -> tuple[str, str] | None:
+    """How the API names key and value where it has a list of pairs instead of a mapping; None: it has no pairs."""
+    names = {name.lower(): name for name in element.members}
+    label = names.get("key") or names.get("name")
+    return (label, names["value"]) if label and len(names) == 2 and "value" in names else None

@@ -23,7 +23,6 @@ KINDS = (
         taggable=True,
         held="realised",
     ),
-    # Realised where the AWS emulation has placement groups; with plain moto, which has none, as declared.
     row(
         "aws:ec2/placementGroup:PlacementGroup",
         "{name}",
