@@ -1,0 +1,244 @@
+"""Datasets: published once, synced and verified, and never trained on when a byte is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trainer.contracts import keys
+from trainer.contracts.cluster import Cluster, GroupInfo
+from trainer.contracts.node_document import DatasetLocation
+from trainer.data.dataset import ShardedSplit, StepSampler, dataset_info, step_loader
+from trainer.data.manifest import DatasetName, map_array, parse_name
+from trainer.data.order import GlobalOrder
+from trainer.data.publish import describe, publish_dataset
+from trainer.data.sample import CLASSES, make_sample
+from trainer.data.sync import sync_dataset, version_dir
+from trainer.data.verify import local_manifest, verify_dataset
+from trainer.errors import ConfigurationError, DatasetError
+from trainer.exit_codes import Exit
+
+from tests.trainer.kit import Bench, numbers_of, write_numbered_dataset
+from trainer import cli
+
+NAME = DatasetName("numbers", "v1")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_numbered_dataset(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def test_the_sample_dataset_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    for folder, seed in (("a", 3), ("b", 3), ("c", 4)):
+        make_sample(tmp_path / folder, samples=1100, test_samples=30, seed=seed)
+    a, b, c = (describe(tmp_path / folder, NAME) for folder in "abc")
+    assert a == b != c
+    assert a.classes == len(CLASSES) and a.sample_shape == [3, 24, 24]
+    assert [(s.split, s.samples) for s in a.shards] == [("test", 30), ("train", 1024), ("train", 76)]
+
+
+def test_what_was_published_arrives(bench: Bench, source: Path, tmp_path: Path) -> None:
+    manifest = describe(source, NAME)
+    publish_dataset(bench.store, bench.location, source, manifest)
+    reports: list[tuple[int, int]] = []
+    target = tmp_path / "synced"
+    got = sync_dataset(
+        bench.store,
+        bench.location,
+        "numbers",
+        "v1",
+        target,
+        lambda done, total: reports.append((done, total)),
+    )
+    assert got == manifest == local_manifest(target)
+    assert verify_dataset(target) == []
+    total = sum(shard.size_bytes for shard in manifest.shards)
+    assert max(reports) == (total, total)
+
+
+def test_a_version_is_published_once(bench: Bench, source: Path) -> None:
+    manifest = describe(source, NAME)
+    publish_dataset(bench.store, bench.location, source, manifest)
+    with pytest.raises(ConfigurationError, match=r"numbers@v1 exists already.*choose another version"):
+        publish_dataset(bench.store, bench.location, source, manifest)
+
+
+def test_a_version_without_manifest_does_not_exist(bench: Bench, source: Path, tmp_path: Path) -> None:
+    """Publishing died before its last write; a second try completes it."""
+    manifest = describe(source, NAME)
+    shard = manifest.shards[0]
+    bench.store.upload(
+        bench.bucket, f"{bench.location.prefix}v1/{shard.name}", source / shard.name, shard.sha256
+    )
+    with pytest.raises(DatasetError, match="numbers@v1 is not published"):
+        sync_dataset(bench.store, bench.location, "numbers", "v1", tmp_path / "synced")
+    publish_dataset(bench.store, bench.location, source, manifest)
+    assert sync_dataset(bench.store, bench.location, "numbers", "v1", tmp_path / "synced") == manifest
+
+
+def test_an_interrupted_sync_goes_on_and_a_rotten_local_shard_is_filled_again(trained: Bench) -> None:
+    folder = version_dir(trained.root / "data", "numbers", "v1")
+    kept, rotten, lost = folder / "train-0.npz", folder / "train-1.npz", folder / "train-2.npz"
+    before = kept.stat().st_mtime_ns
+    rotten.write_bytes(b"\0" * rotten.stat().st_size)
+    lost.unlink()
+    assert len(verify_dataset(folder)) == 2
+    sync_dataset(trained.store, trained.location, "numbers", "v1", folder)
+    assert verify_dataset(folder) == []
+    assert kept.stat().st_mtime_ns == before  # not fetched again
+
+
+def test_a_corrupted_shard_ends_with_20_and_its_name(
+    trained: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_of(trained, monkeypatch)
+    key = f"{trained.location.prefix}v1/train-1.npz"
+    fetched = trained.store.get(trained.bucket, key)
+    assert fetched is not None
+    body = bytearray(fetched.body)
+    body[1000] ^= 1
+    trained.store.put(trained.bucket, key, bytes(body))
+    assert cli.main(["dataset", "sync", "numbers@v1", str(tmp_path / "synced")]) == Exit.DATASET
+    message = capsys.readouterr().err
+    assert "DATASET (20)" in message and "shard train-1.npz" in message and message.count("\n") == 1
+    assert not (tmp_path / "synced" / "manifest.json").exists()
+
+
+def cluster_of(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench's bucket as a stack with the datasets `numbers` and `shapes`."""
+    locations = {
+        name: DatasetLocation(bucket=bench.bucket, prefix=f"datasets/{name}/")
+        for name in ("numbers", "shapes")
+    }
+    cluster = Cluster(
+        stack="test",
+        region="eu-central-1",
+        artifacts_bucket=bench.bucket,
+        groups={"local": GroupInfo(auto_scaling_group="test-local", max_nodes=2)},
+        datasets=locations,
+    )
+    bench.store.put(bench.bucket, keys.cluster(), cluster.to_json().encode())
+    monkeypatch.setenv("TRAINER_ARTIFACTS_BUCKET", bench.bucket)
+
+
+def test_the_commands_from_sample_to_verified_copy(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_of(bench, monkeypatch)
+    made, synced = str(tmp_path / "made"), str(tmp_path / "synced")
+    assert (
+        cli.main(["dataset", "make-sample", made, "--samples", "64", "--test-samples", "16", "--json"]) == 0
+    )
+    assert json.loads(capsys.readouterr().out)["samples"] == {"train": 64, "test": 16}
+    assert cli.main(["dataset", "publish", made, "shapes@v1", "--classes", "6"]) == 0
+    assert f"published shapes@v1 to s3://{bench.bucket}/datasets/shapes/v1/" in capsys.readouterr().out
+    assert cli.main(["dataset", "sync", "shapes@v1", synced, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dataset"] == "shapes@v1"
+    assert cli.main(["dataset", "verify", synced]) == 0
+    assert "is as published" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["sync", "shapes@v9", "{tmp}/x"], Exit.DATASET, "shapes@v9 is not published"),
+        (["sync", "shapes", "{tmp}/x"], Exit.CONFIGURATION, "NAME@VERSION"),
+        (["sync", "shape@v1", "{tmp}/x"], Exit.CONFIGURATION, "it has: numbers, shapes"),
+        (["publish", "{tmp}/absent", "shapes@v1"], Exit.CONFIGURATION, "is not a folder"),
+        (["verify", "{tmp}"], Exit.DATASET, "sync it first"),
+        (["make-sample", "{tmp}/x", "--samples", "0"], Exit.CONFIGURATION, "at least 1"),
+    ],
+)
+def test_mistakes_get_one_line_and_a_named_code(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: Exit,
+    told: str,
+) -> None:
+    cluster_of(bench, monkeypatch)
+    assert cli.main(["dataset", *(argument.format(tmp=tmp_path) for argument in arguments)]) == code
+    message = capsys.readouterr().err
+    assert told in message and code.name in message and message.count("\n") == 1
+
+
+def test_without_a_bucket_the_command_says_where_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TRAINER_ARTIFACTS_BUCKET", raising=False)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    assert cli.main(["dataset", "sync", "shapes@v1", str(tmp_path)]) == Exit.CONFIGURATION
+    assert "--artifacts-bucket" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"images": np.zeros((4, 1, 8, 8), np.float32), "labels": np.zeros(4, np.int64)}, "must be uint8"),
+        (
+            {"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.zeros(3, np.int64)},
+            r"must be int64 \[4\]",
+        ),
+        ({"images": np.zeros((4, 1, 8, 8), np.uint8)}, 'no array "labels"'),
+        ({"images": np.zeros((0, 1, 8, 8), np.uint8), "labels": np.zeros(0, np.int64)}, "holds no sample"),
+        ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.full(4, 9)}, "outside 0..3"),
+    ],
+)
+def test_a_shard_that_is_not_in_the_format_is_refused(
+    tmp_path: Path, arrays: dict[str, np.ndarray], told: str
+) -> None:
+    np.savez(tmp_path / "train-0.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(DatasetError, match=told):
+        describe(tmp_path, NAME, classes=4)
+
+
+def test_compressed_and_broken_shards_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train-0.npz"
+    np.savez_compressed(path, images=np.zeros((4, 1, 8, 8), np.uint8), labels=np.zeros(4, np.int64))
+    with pytest.raises(DatasetError, match="not savez_compressed"):
+        describe(tmp_path, NAME)
+    path.write_bytes(b"PK nothing")
+    with pytest.raises(DatasetError, match=r"not a readable \.npz"):
+        describe(tmp_path, NAME)
+
+
+def test_mapped_arrays_are_the_stored_ones(source: Path) -> None:
+    with np.load(source / "train-1.npz") as stored:
+        for member in ("images", "labels"):
+            assert np.array_equal(map_array(source / "train-1.npz", member), stored[member])
+
+
+def test_samples_are_found_across_shards_in_the_order_asked_for(source: Path) -> None:
+    split = ShardedSplit(source, describe(source, NAME), "train")
+    wanted = np.array([95, 0, 31, 32, 33, 64, 63])
+    images, labels = split.take(wanted)
+    assert numbers_of(images.float() / 255) == wanted.tolist()
+    assert labels.tolist() == (wanted % 4).tolist()
+    assert dataset_info(describe(source, NAME)).train_samples == len(split) == 96
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_loader_yields_equal_micro_batches_across_epochs_in_global_order(
+    source: Path, workers: int
+) -> None:
+    split = ShardedSplit(source, describe(source, NAME), "train")
+    order = GlobalOrder(len(split), 20, seed=2)  # four steps an epoch, sixteen samples left out
+    sampler = StepSampler(order, rank=1, world=2, accumulation=5, first=3, total=6)
+    loader = step_loader(split, sampler, torch.device("cpu"), workers)
+    micro_batches = [numbers_of(images.float() / 255) for images, _ in loader]
+    assert len(micro_batches) == len(sampler) == 15 and {len(batch) for batch in micro_batches} == {2}
+    expected = [number for step in (3, 4, 5) for number in order.rank_batch(step, 1, 2).tolist()]
+    assert [number for batch in micro_batches for number in batch] == expected
+
+
+@pytest.mark.parametrize("text", ["shapes", "shapes@", "@v1", "Shapes@v1", "a/b@v1", "a@v 1"])
+def test_dataset_names_are_checked(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="NAME@VERSION"):
+        parse_name(text)

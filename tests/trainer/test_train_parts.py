@@ -1,0 +1,156 @@
+"""The pure parts of the training: arithmetic, schedule, precision, summary, events, stop requests."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trainer.contracts.run import TrainingConfig
+from trainer.contracts.worker import STOP_FILE, WorkerEvent
+from trainer.errors import ConfigurationError, NonFiniteError
+from trainer.exit_codes import Exit
+from trainer.train.events import EventLog
+from trainer.train.plan import Plan, plan_training
+from trainer.train.precision import resolve_precision
+from trainer.train.schedule import rate_factor
+from trainer.train.stop import StopRequest, reason_of
+from trainer.train.summary import loss_summary
+from trainer.train.world import is_peer_loss
+from trainer.worker import as_fault
+
+
+def training(**fields: Any) -> TrainingConfig:
+    return TrainingConfig(**{"dataset": "shapes@v1", "steps": 10, **fields})
+
+
+def test_steps_and_micro_batches_are_fixed_before_the_first_step() -> None:
+    asked = training(steps=None, epochs=2.5, global_batch_size=64, gradient_accumulation=4)
+    assert plan_training(asked, world=2, train_samples=1000) == Plan(
+        total_steps=37, steps_per_epoch=15, micro_batch=8
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"global_batch_size": 51}, "51 cannot be split evenly over 2 ranks .* 51 / 2 leaves 1"),
+        ({"global_batch_size": 60, "gradient_accumulation": 8}, "= 16: 60 / 16 leaves 12"),
+        ({"global_batch_size": 200}, "200 is more than the 100 training samples"),
+        ({"steps": None}, "exactly one of steps and epochs"),
+        ({"epochs": 1.0}, "exactly one of steps and epochs"),
+        ({"steps": None, "epochs": 0.2}, "make no whole step"),
+        ({"warmup_steps": 10}, "warmupSteps 10 must be below the 10 steps"),
+    ],
+)
+def test_numbers_that_do_not_go_together_are_refused_with_the_arithmetic(
+    fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        plan_training(training(**fields), world=2, train_samples=100)
+
+
+def test_the_rate_rises_and_then_falls_to_nothing() -> None:
+    factors = [rate_factor(step, total=100, warmup=10, kind="cosine") for step in range(101)]
+    assert factors[:11] == sorted(factors[:11]) and factors[10] == 1
+    assert factors[10:] == sorted(factors[10:], reverse=True)
+    assert factors[55] == pytest.approx(0.5) and factors[100] == pytest.approx(0)
+    assert {rate_factor(step, 100, 10, "constant") for step in range(10, 100)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "capability", "name"),
+    [
+        ("auto", "cpu", None, "fp32"),
+        ("auto", "cuda", (7, 5), "fp16"),  # T4: bf16 would be emulated
+        ("auto", "cuda", (8, 0), "bf16"),
+        ("auto", "cuda", (10, 3), "bf16"),
+        ("fp32", "cuda", (9, 0), "fp32"),
+        ("bf16", "cpu", None, "bf16"),
+    ],
+)
+def test_precision_follows_the_hardware(wanted: Any, device: str, capability: Any, name: str) -> None:
+    precision = resolve_precision(wanted, device, capability)
+    assert precision.name == name
+    assert precision.scaler().is_enabled() == (name == "fp16" and torch.cuda.is_available())
+
+
+def test_autocast_applies_to_half_precision_only() -> None:
+    weights = torch.rand(4, 4)
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        with resolve_precision(name, "cpu", None).autocast():  # type: ignore[arg-type]
+            assert (weights @ weights).dtype == dtype
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=60))
+def test_the_summary_is_the_mean_of_the_first_and_of_the_last_tenth(losses: list[float]) -> None:
+    tenth = max(1, len(losses) // 10)
+    first, last = loss_summary(losses)
+    assert first == pytest.approx(math.fsum(losses[:tenth]) / tenth)
+    assert last == pytest.approx(math.fsum(losses[len(losses) - tenth :]) / tenth)
+
+
+def test_a_run_without_steps_has_no_summary() -> None:
+    with pytest.raises(ValueError, match="without steps"):
+        loss_summary([])
+
+
+def test_events_are_json_even_when_the_loss_is_no_number(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "gen" / "events-rank0.jsonl")
+    log.write("step", step=1, loss=float("nan"), non_finite=True)
+    log.write("eval", step=1, eval_loss=float("inf"), eval_accuracy=0.5)
+    lines = (tmp_path / "gen" / "events-rank0.jsonl").read_text().splitlines()  # flushed while open
+    log.close()
+    first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
+    assert first["loss"] is None and first["nonFinite"] is True
+    assert second["evalLoss"] is None and "loss" not in second
+    assert WorkerEvent.from_json(lines[0]).step == 1
+
+
+def test_a_stop_is_asked_for_by_file_or_by_sigterm(tmp_path: Path) -> None:
+    stop = StopRequest(tmp_path)
+    assert stop.weight() == 0
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        stop.listen()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # the echo of torchrun: still a stop, not a death
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert reason_of(stop.weight()) == "sigterm"
+    (tmp_path / STOP_FILE).write_text("user\n")
+    user = stop.weight()
+    (tmp_path / STOP_FILE).write_text("notice")
+    assert reason_of(user) == "user" and reason_of(stop.weight()) == "notice"
+    assert stop.weight() > user  # the maximum over ranks keeps the notice
+    (tmp_path / STOP_FILE).write_text("")
+    assert stop.weight() > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            RuntimeError("[/pytorch/third_party/gloo/pair.cc:538] Connection closed by peer [127.0.0.1]"),
+            Exit.PEER_LOST,
+        ),
+        (torch.distributed.DistBackendError("NCCL communicator was aborted"), Exit.PEER_LOST),
+        (torch.distributed.DistNetworkError("the client socket has timed out"), Exit.PEER_LOST),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), Exit.OUT_OF_MEMORY),
+        (MemoryError(), Exit.OUT_OF_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), Exit.OUT_OF_MEMORY),
+        (NonFiniteError("loss"), Exit.NON_FINITE),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), Exit.BUG),
+        (KeyError("x"), Exit.BUG),
+    ],
+)
+def test_every_exception_ends_with_a_named_code(error: Exception, code: Exit) -> None:
+    assert as_fault(error).exit_code is code
+    assert is_peer_loss(error) == (code is Exit.PEER_LOST)
