@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,8 +42,6 @@ class Agent:
     _faults: set[str] = field(default_factory=set)
 
     def run(self) -> Exit:
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
         try:
             kill_leftovers(self.node.state_dir)
             code = self._boot()
@@ -53,6 +50,10 @@ class Agent:
             if self._session is not None:
                 self._session.close()
             kill_leftovers(self.node.state_dir)
+
+    def on_signal(self, _number: int, _frame: object) -> None:
+        """SIGTERM: save at a common step and end with 75; a second one ends at once."""
+        self._signals += 1
 
     def refresh(self) -> None:
         """Bring values up to date that depend on the moment of a scrape."""
@@ -131,7 +132,7 @@ class Agent:
             return self._goodbye(session.leave_code)
         if session.node_fault is not None:
             if session.node_fault in REPLACED:
-                self.node.lifecycle.set_unhealthy()
+                self.node.lifecycle.ask_for_replacement()
             return session.node_fault
         session.close()
         self._session = None
@@ -181,5 +182,3 @@ class Agent:
             get_logger().warning("poll failed, trying again", error=fault)
         self._faults.add(fault)
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self._signals += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +86,8 @@ def _run(document_file: Path, state_dir: Path) -> Exit:
         agent.refresh()
         devices.refresh()
 
+    signal.signal(signal.SIGTERM, agent.on_signal)
+    signal.signal(signal.SIGINT, agent.on_signal)
     exporter = Exporter(state, identity.address, document.metrics_port, refresh)
     try:
         return agent.run()

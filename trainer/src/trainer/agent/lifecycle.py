@@ -7,6 +7,7 @@ never ends the agent, except where the node could not be judged without it.
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from ..contracts.node_document import NodeDocument
 from ..obs.logs import get_logger
 
 BREAKER_WINDOW_SECONDS = 3600
+REPLACEMENT_SECONDS = 20.0  # the group acts on a node's health within seconds, then its terminating hook waits
 SELF_CHECK_FAILED = "SelfCheckFailed"
 LAUNCHES_SUSPENDED = "LaunchesSuspended"
 DESCRIBE_LIMIT = 50  # instance ids in one DescribeAutoScalingInstances
@@ -63,14 +65,20 @@ class Lifecycle:
             ),
         )
 
-    def set_unhealthy(self) -> bool:
-        """The group replaces the node at once, whatever its grace period."""
-        return self._try(
+    def ask_for_replacement(self) -> bool:
+        """The group replaces the node at once, whatever its grace period; nothing is left to wait for here."""
+        asked = self._try(
             "set_instance_health",
             lambda: self.autoscaling.set_instance_health(
                 InstanceId=self.instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
             ),
         )
+        deadline = time.monotonic() + REPLACEMENT_SECONDS
+        while asked and not self.complete(self.document.terminating_hook, "CONTINUE"):
+            if time.monotonic() > deadline:  # the hook's own time-out does the rest
+                break
+            time.sleep(1)
+        return asked
 
     def release(self) -> bool:
         """Take this node out of its group for good. False where the group's minimum size does not allow it."""

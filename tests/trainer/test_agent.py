@@ -1,0 +1,244 @@
+"""The agent against a real S3 and Auto Scaling API: boots, trains in generations, survives, leaves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from localcloud.aws.server import AwsServer
+from tests.local.cloud_kit import REGION, wait_until
+from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
+from trainer.agent.board import utc_now
+from trainer.agent.supervisor import kill_leftovers
+from trainer.contracts.node_document import SelfCheckSettings
+from trainer.contracts.run import RunPointer
+from trainer.exit_codes import Exit
+
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with AwsServer(tick_seconds=0.05) as aws:
+        yield aws.endpoint
+
+
+@pytest.fixture
+def make_cloud(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[int], Cloud]]:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "FAKE_WORLD": str(tmp_path / "world"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    with ExitStack() as stack:
+        yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
+
+
+def worker_pid(agent: RunningAgent) -> int:
+    workers = agent.agent._session and agent.agent._session._workers
+    assert workers is not None and workers._process is not None
+    return workers._process.pid
+
+
+def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[int], Cloud]) -> None:
+    cloud = make_cloud(2)
+    ids = sorted(cloud.states)
+    cloud.boot_all()
+    wait_until(lambda: set(cloud.states.values()) == {"InService"}, "both nodes to be in service")
+    cloud.run("first", steps=20)
+    result = cloud.result("first")
+    assert (result.status, result.exit_code, result.step) == ("finished", 0, 20)
+    assert result.first_loss == pytest.approx(1.925) and result.last_loss == pytest.approx(1.025)
+    generation, _ = cloud.board.generation("first")
+    assert generation is not None and [member.instance_id for member in generation.members] == ids
+    assert generation.n == 1 and generation.master_address == cloud.agents[0].agent.node.address
+    for id_ in ids:
+        assert cloud.store.get(cloud.bucket, f"groups/gpu/selfcheck/{id_}.json")
+        assert cloud.store.get(cloud.bucket, f"runs/first/selfcheck/{id_}.json")
+    cloud.run("second", steps=4)  # the nodes were kept and are ready for more
+    assert cloud.result("second").status == "finished"
+
+
+def test_a_worker_killed_by_the_system_leads_to_generation_2_on_the_same_nodes(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(2)
+    agents = cloud.boot_all()
+    cloud.run("killed", steps=60, seconds=0.05, save_every=5)
+    wait_until(lambda: cloud.step("killed") > 7, "some steps")
+    os.kill(worker_pid(agents[1]), signal.SIGKILL)
+    result = cloud.result("killed")
+    assert (result.status, result.step, cloud.generation("killed")) == ("finished", 60, 2)
+    for agent in agents:
+        assert agent.state.get("trainer_recoveries_total") == 1
+        lost = agent.state.get("trainer_lost_steps_total")
+        assert lost is not None and 1 <= lost <= 7  # what was done after the last save at a multiple of 5
+
+
+def test_a_noticed_node_leaves_with_75_and_the_others_go_on_with_its_replacement(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(2)
+    agents = cloud.boot_all()
+    cloud.run("spot", steps=80, seconds=0.03)
+    wait_until(lambda: cloud.step("spot") > 5, "some steps")
+    leaver, stayer = agents[0], agents[1]  # rank 0: the one that saves and leads
+    leaver.imds.interrupt()
+    assert leaver.join() == Exit.STOPPED_SAVED
+    gone = leaver.agent.node.instance_id
+    assert cloud.board.reports("spot")[gone].state == "leaving"
+    assert leaver.state.get("trainer_interruption_notices_total", kind="spot") == 1
+    assert stayer.code is None
+    cloud.cluster.ec2.terminate_instances(InstanceIds=[gone])
+    wait_until(lambda: len(cloud.states) == 2 and gone not in cloud.states, "the replacement")
+    replacement = next(id_ for id_ in cloud.states if id_ != stayer.agent.node.instance_id)
+    cloud.boot(replacement)
+    result = cloud.result("spot")
+    assert (result.status, result.step, cloud.generation("spot")) == ("finished", 80, 2)
+    assert stayer.state.get("trainer_lost_steps_total") == 0
+
+
+def test_sigterm_saves_and_ends_with_75_and_a_restarted_agent_goes_on(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    agent = cloud.boot_all()[0]
+    cloud.run("term", nodes=1, steps=60, seconds=0.03)
+    wait_until(lambda: cloud.step("term") > 3, "some steps")
+    assert agent.stop() == Exit.STOPPED_SAVED
+    again = cloud.boot(agent.agent.node.instance_id)
+    result = cloud.result("term")
+    assert (result.status, result.step, cloud.generation("term")) == ("finished", 60, 2)
+    assert again.state.get("trainer_step") == 60
+
+
+def test_an_agent_killed_while_training_finds_its_place_and_its_leftovers(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    agent = cloud.boot_all()[0]
+    cloud.run("crash", nodes=1, steps=40, seconds=0.1, save_every=4)
+    wait_until(lambda: cloud.step("crash") > 5, "some steps")
+    left_over = worker_pid(agent)
+    session = agent.agent._session
+    assert session is not None
+    session._workers = None  # as after kill -9: nobody ends the workers, the report still says running
+    session.close = lambda: None  # type: ignore[method-assign]
+    agent.agent._session = None
+    agent.agent._closed = agent.agent._opened
+    assert os.path.exists(f"/proc/{left_over}")
+    assert kill_leftovers(agent.folder / "nothing-of-ours") == 0 and os.path.exists(f"/proc/{left_over}")
+    agent.agent.on_signal(15, None)
+    agent.join()
+    cloud.boot(agent.agent.node.instance_id)
+    result = cloud.result("crash")
+    assert (result.status, result.step, cloud.generation("crash")) == ("finished", 40, 2)
+
+
+def test_a_failed_self_check_abandons_the_launch_and_too_many_suspend_the_group(
+    make_cloud: Callable[[int], Cloud], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = make_cloud(1)
+    cloud.self_check = SelfCheckSettings(max_replacements=1)
+    first = next(iter(cloud.states))
+    assert cloud.boot(first, "fail", Exit.PERFORMANCE).join() == Exit.PERFORMANCE
+    wait_until(lambda: first not in cloud.states and len(cloud.states) == 1, "the replacement")
+    second = next(iter(cloud.states))
+    assert cloud.boot(second, "fail", Exit.DEVICE).join() == Exit.DEVICE
+    wait_until(lambda: second not in cloud.states, "the abandoned node to go")
+    found = cloud.cluster.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[cloud.group])
+    suspended = [process["ProcessName"] for process in found["AutoScalingGroups"][0]["SuspendedProcesses"]]
+    assert suspended == ["Launch"]
+    assert "aws autoscaling resume-processes" in capsys.readouterr().out
+    assert cloud.states == {}
+    stored = cloud.store.get(cloud.bucket, f"groups/gpu/selfcheck/{second}.json")
+    assert stored is not None and b'"exitCode":10' in stored.body
+
+
+def test_where_a_failure_is_only_reported_the_node_goes_into_service(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    cloud.self_check = SelfCheckSettings(on_failure="report")
+    agent = cloud.boot(next(iter(cloud.states)), "fail", Exit.PERFORMANCE)
+    wait_until(lambda: set(cloud.states.values()) == {"InService"}, "the node to be in service")
+    assert agent.state.get("trainer_selfcheck_passed") == 0
+
+
+def test_a_corrupted_shard_fails_the_run_by_name_and_replaces_nobody(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    shard = next(
+        entry.key
+        for entry in cloud.store.list_objects(cloud.bucket, "datasets/numbers/v1/")
+        if entry.key.endswith(".npz")
+    )
+    stored = cloud.store.get(cloud.bucket, shard)
+    assert stored is not None
+    cloud.store.put(cloud.bucket, shard, stored.body[:-1] + b"x")
+    before = sorted(cloud.states)
+    cloud.boot_all()
+    cloud.run("rotten", nodes=1)
+    result = cloud.result("rotten")
+    assert (result.status, result.exit_code) == ("failed", Exit.DATASET)
+    assert shard.rsplit("/", 1)[1] in result.message
+    assert cloud.agents[0].code is None and sorted(cloud.states) == before
+
+
+def test_a_fault_that_a_new_node_would_meet_again_fails_the_run_at_once(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    cloud.boot_all()
+    cloud.run("memory", nodes=1, fail=1, code=int(Exit.OUT_OF_MEMORY))
+    result = cloud.result("memory")
+    assert (result.status, result.exit_code, cloud.generation("memory")) == ("failed", Exit.OUT_OF_MEMORY, 1)
+    assert "told to fail" in result.message
+
+
+def test_a_faulty_device_ends_the_agent_and_the_group_replaces_the_node(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    agent = cloud.boot_all()[0]
+    cloud.run("device", nodes=1, fail=1, code=int(Exit.DEVICE))
+    assert agent.join() == Exit.DEVICE
+    wait_until(lambda: agent.agent.node.instance_id not in cloud.states, "the faulty node to be replaced")
+    assert cloud.board.result("device") is None  # the run waits for the replacement
+
+
+def test_release_scales_the_group_in_when_the_run_is_over(make_cloud: Callable[[int], Cloud]) -> None:
+    cloud = make_cloud(2)
+    cloud.boot_all()
+    cloud.run("once", steps=5, on_finish="release")
+    assert cloud.result("once").status == "finished"
+
+    def desired() -> int:
+        found = cloud.cluster.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[cloud.group])
+        return found["AutoScalingGroups"][0]["DesiredCapacity"]
+
+    wait_until(lambda: desired() == 0, "the group to be empty")
+
+
+def test_a_stopped_run_saves_at_one_step_and_ends_as_stopped(make_cloud: Callable[[int], Cloud]) -> None:
+    cloud = make_cloud(2)
+    cloud.boot_all()
+    cloud.run("enough", steps=500, seconds=0.02)
+    wait_until(lambda: cloud.step("enough") > 3, "some steps")
+    cloud.board.put_pointer("gpu", RunPointer(run="enough", action="stop", updated_at=utc_now()))
+    result = cloud.result("enough")
+    assert (result.status, result.exit_code) == ("stopped", Exit.STOPPED_SAVED)
+    assert {report.exit_code for report in cloud.board.reports("enough").values()} == {Exit.STOPPED_SAVED}
+    assert 3 < result.step < 500
