@@ -470,6 +470,57 @@ def test_a_type_that_is_not_sold_as_spot_is_refused_as_spot(monkeypatch: pytest.
     ]
 
 
+def test_a_type_that_is_not_sold_as_spot_is_accepted_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, purchase_options=("on-demand",))
+    assert lines("dev", {}) == []
+    one_percent = lines("dev", group(purchase={"spotPercent": 1}))
+    assert one_percent == [
+        "gpu-training:gpuGroups[0].instanceTypes[0]: g6.xlarge is not sold as spot; write spotPercent: 0"
+    ]
+
+
+def test_the_base_may_be_all_of_the_group_where_no_share_is_spot() -> None:
+    assert lines("dev", group(purchase={"onDemandBase": 2})) == []
+    assert len(lines("dev", group(purchase={"onDemandBase": 2, "spotPercent": 1}))) == 1
+
+
+def test_a_group_of_fixed_size_may_name_its_size_thrice() -> None:
+    assert lines("dev", group(minNodes=2, maxNodes=2, desiredNodes=2)) == []
+    assert len(lines("dev", group(minNodes=2, maxNodes=2, desiredNodes=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("efa", "zones", "refused"),
+    [
+        ("on", ["us-east-1a"], True),
+        ("auto", ["us-east-1a"], True),  # would be on
+        ("auto", ["us-east-1a", "us-east-1b"], False),  # off: EFA traffic does not leave a zone
+        ("off", ["us-east-1a"], False),
+    ],
+)
+def test_other_efa_layouts_matter_only_with_efa(
+    monkeypatch: pytest.MonkeyPatch, efa: str, zones: list[str], refused: bool
+) -> None:
+    """Two types with the same GPUs, of which one has its EFA elsewhere."""
+    types = dict(group_rules.INSTANCE_TYPES)
+    first = types["p4d.24xlarge"]
+    types["p4d.other"] = first.model_copy(update={"name": "p4d.other", "efa_layout": first.efa_layout[:-1]})
+    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
+    found = lines("dev", group(instanceTypes=["p4d.24xlarge", "p4d.other"], efa=efa, zones=zones))
+    assert any("another layout of EFA interfaces" in line for line in found) == refused
+
+
+def test_types_with_and_without_efa_may_share_a_group_where_auto_turns_it_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    types = dict(group_rules.INSTANCE_TYPES)
+    bare = {"name": "g6.bare", "max_efa_interfaces": 0, "efa_layout": ()}
+    types["g6.bare"] = types["g6.12xlarge"].model_copy(update=bare)
+    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
+    found = lines("dev", group(instanceTypes=["g6.12xlarge", "g6.bare"], zones=["us-east-1a"]))
+    assert not any("another layout" in line for line in found)
+
+
 def test_types_of_two_architectures_are_refused_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     types = dict(group_rules.INSTANCE_TYPES)
     types["g6.arm"] = types["g6.xlarge"].model_copy(update={"name": "g6.arm", "architecture": "arm64"})
