@@ -150,7 +150,6 @@ def node_statements(args: NodeRoleArgs) -> list[dict[str, Any]]:
         # These know no resources: service authorization reference of Auto Scaling and CloudWatch.
         _allow(
             [
-                "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeAutoScalingInstances",
                 "cloudwatch:GetMetricStatistics",
             ],

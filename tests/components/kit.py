@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pulumi
-from pulumi.runtime import mocks, rpc, set_all_config, settings
+from google.protobuf.json_format import MessageToDict
+from pulumi.runtime import mocks, set_all_config, settings
+from pulumi.runtime.stack import Stack
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "gpu-training"
@@ -143,7 +144,8 @@ class _Monitor(mocks.MockMonitor):
 
     def RegisterResource(self, request: Any) -> Any:
         response = super().RegisterResource(request)
-        inputs = rpc.deserialize_properties(request.object, keep_unknowns=True)
+        # Not the SDK's own reader: it moves the marks of secrets up to the outermost property.
+        inputs = MessageToDict(request.object)
         marks: dict[str, set[str]] = {"secret": set(), "unknown": set()}
         plain = _unwrap(inputs, "", marks)
         self._recording.resources.append(
@@ -175,7 +177,7 @@ def record(program: Callable[[], object], stack: str = "test", preview: bool = F
     monitor = _Monitor(recording, preview)
     mocks.set_mocks(monitor.mocks, PROJECT, stack, preview, monitor=monitor)
     root = settings.get_root_resource()
-    assert root is not None
+    assert isinstance(root, Stack)
     root.outputs = {}
 
     def declare() -> None:
@@ -224,29 +226,13 @@ def _unwrap(value: Any, path: str, marks: dict[str, set[str]]) -> Any:
     if isinstance(value, dict) and value.get(SIGNATURE) == SECRET:
         marks["secret"].add(path)
         return _unwrap(value["value"], path, marks)
-    if isinstance(value, str) and value == UNKNOWN:
+    if value == UNKNOWN:
         marks["unknown"].add(path)
         return UNKNOWN
     if isinstance(value, dict):
-        return {key: _unwrap(inner, f"{path}.{key}" if path else key, marks) for key, inner in value.items()}
+        at = f"{path}." if path else ""
+        # The engine passes absent on as null, and providers take it for absent.
+        return {key: _unwrap(v, f"{at}{key}", marks) for key, v in value.items() if v is not None}
     if isinstance(value, list):
         return [_unwrap(inner, f"{path}[{place}]", marks) for place, inner in enumerate(value)]
     return value
-
-
-def ids_of(resources: Sequence[Registered]) -> list[str]:
-    """The ids that the mocks gave."""
-    return [f"{resource.name}-id" for resource in resources]
-
-
-__all__ = [
-    "PROJECT",
-    "ROOT",
-    "UNKNOWN",
-    "Recording",
-    "Registered",
-    "leaves",
-    "pulumi",
-    "record",
-    "record_program",
-]
