@@ -31,7 +31,7 @@ from ..contracts.manifests import CheckpointFile, CheckpointManifest, LatestPoin
 from ..contracts.run import RunConfig
 from ..errors import CheckpointError, ConfigurationError, FencedError
 from ..store import IntegrityError, MissingObjectError, Store, StoreError, fsync_dir, sha256_of
-from .lineage import MANIFEST, STEP_FOLDER, fetch_files, manifest_sha256, read_line
+from .lineage import MANIFEST, STEP_FOLDER, fetch_files, manifest_sha256, read_line, read_pointer
 from .state import Plain
 
 _log = logging.getLogger(__name__)
@@ -226,6 +226,11 @@ class Checkpoints:
         )
         text = pointer.to_json().encode()
         put = self._store.put(self._bucket, key, text, only_if_absent=etag is None, only_if_etag=etag)
+        if not put.written and etag is None:
+            # Nothing was there to fence at this term's start; an older generation's first save came in between.
+            rival = read_pointer(self._store, self._bucket, key)
+            if rival.value is not None and rival.value.generation < self._generation:
+                put = self._store.put(self._bucket, key, text, only_if_etag=rival.etag)
         if not put.written:
             raise FencedError(f"s3://{self._bucket}/{key} was moved by another generation; this one ends")
         return put.etag

@@ -42,7 +42,8 @@ def manifest_sha256(manifest: CheckpointManifest) -> str:
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()
 
 
-def _read_pointer(store: Store, bucket: str, key: str) -> Pointer:
+def read_pointer(store: Store, bucket: str, key: str) -> Pointer:
+    """Raises CheckpointError when the object is something else, StoreError."""
     fetched = store.get(bucket, key)
     if fetched is None:
         return Pointer(None, None)
@@ -54,8 +55,8 @@ def _read_pointer(store: Store, bucket: str, key: str) -> Pointer:
 
 def read_line(store: Store, bucket: str, run: str) -> Line:
     """Raises CheckpointError when a pointer is unreadable, StoreError."""
-    latest = _read_pointer(store, bucket, keys.latest(run))
-    best = _read_pointer(store, bucket, keys.best(run))
+    latest = read_pointer(store, bucket, keys.latest(run))
+    best = read_pointer(store, bucket, keys.best(run))
     manifests, broken = [], []
     for listed in reversed(store.list_objects(bucket, keys.checkpoints(run))):
         match = STEP_FOLDER.search(listed.key)
