@@ -1,0 +1,331 @@
+"""The checkpoint protocol: complete or absent, one line of descent, never a newer one lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainer.contracts import keys
+from trainer.contracts.manifests import LatestPointer
+from trainer.errors import CheckpointError, ConfigurationError, FencedError
+from trainer.exit_codes import Exit
+from trainer.store import Store
+from trainer.train.checkpoint import Checkpoints
+from trainer.train.lineage import fetch_files, newest_complete, read_line
+
+from tests.trainer.kit import Bench, run_config
+
+
+class Killed(Exception):
+    """The process is gone at this point."""
+
+
+class DyingStore:
+    """A store whose process dies before (or just after) the n-th change it makes."""
+
+    def __init__(self, store: Store, changes: int, after: bool) -> None:
+        self._store, self._left, self._after = store, changes, after
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+        if name not in ("put", "upload", "delete"):
+            return call
+
+        def change(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._after:
+                raise Killed
+            answer = call(*arguments, **options)
+            if self._left == 0:
+                raise Killed
+            return answer
+
+        return change
+
+
+class Term:
+    """One generation's checkpoints with a tiny state in which `value` is the step."""
+
+    def __init__(
+        self, bench: Bench, generation: int, node: str = "node", store: Any = None, **training: Any
+    ) -> None:
+        run = run_config(**training)
+        local = bench.root / node / "checkpoints"
+        self.bench, self.run = bench, run.name
+        self.checkpoints = Checkpoints(store or bench.store, bench.bucket, run, generation, 2, local)
+        self.fallbacks: list[tuple[int, str]] = []
+
+    def begin(self, expected_bytes: int = 1000) -> int | None:
+        found = self.checkpoints.begin(expected_bytes, lambda step, why: self.fallbacks.append((step, why)))
+        if found is None:
+            return None
+        manifest, state = found
+        assert state["value"].item() == manifest.step
+        return manifest.step
+
+    def save(self, step: int) -> Any:
+        return self.checkpoints.save(step, step * 16, step / 6, {"value": torch.tensor(step)})
+
+    def steps(self) -> list[int]:
+        """Steps whose manifest is in the bucket, newest first."""
+        return [
+            manifest.step for manifest in read_line(self.bench.store, self.bench.bucket, self.run).manifests
+        ]
+
+    def pointer(self, key: str) -> LatestPointer:
+        fetched = self.bench.store.get(self.bench.bucket, key)
+        assert fetched is not None
+        return LatestPointer.from_json(fetched.body)
+
+
+def corrupt(bench: Bench, key: str) -> None:
+    fetched = bench.store.get(bench.bucket, key)
+    assert fetched is not None
+    body = bytearray(fetched.body)
+    body[len(body) // 2] ^= 1
+    bench.store.put(bench.bucket, key, bytes(body))
+
+
+def test_a_fresh_run_starts_fresh_and_a_later_generation_where_it_stopped(
+    bench: Bench, tmp_path: Path
+) -> None:
+    first = Term(bench, 1)
+    assert first.begin() is None and newest_complete(bench.store, bench.bucket, "run") is None
+    manifest = first.save(4)
+    assert (manifest.generation, manifest.samples_consumed, manifest.world_size) == (1, 64, 2)
+    assert newest_complete(bench.store, bench.bucket, "run") == manifest
+    (fetched,) = fetch_files(bench.store, bench.bucket, manifest, tmp_path / "fetched")
+    assert torch.load(fetched, weights_only=True)["value"].item() == 4
+    assert Term(bench, 2, node="another-node").begin() == 4
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("change", [1, 2, 3, 4, 5])
+def test_death_at_any_stage_of_a_save_leaves_a_resumable_run(bench: Bench, change: int, after: bool) -> None:
+    """Changes of a save: state, manifest, `latest`, then pruning (manifest, state)."""
+    term = Term(bench, 1)
+    term.begin()
+    for step in (2, 4):
+        term.save(step)
+    term.checkpoints._store = DyingStore(bench.store, change, after)  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        term.save(6)
+    complete = change > 2 or (change == 2 and after)  # from its manifest on, the checkpoint exists
+    next_term = Term(bench, 2)
+    assert next_term.begin() == (6 if complete else 4)
+    assert next_term.fallbacks == []
+    next_term.save(8)
+    assert Term(bench, 3).begin() == 8
+    assert next_term.steps()[0] == 8 and len(next_term.steps()) == 2
+
+
+def test_death_while_the_file_is_written_leaves_nothing_under_a_good_name(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    term.save(2)
+
+    def half(state: Any, file: Any) -> None:
+        file.write(b"half of it")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", half)
+        with pytest.raises(Killed):
+            term.save(4)
+    local = bench.root / "node" / "checkpoints"
+    assert (local / "step-00000004.tmp").exists() and not (local / "step-00000004").exists()
+    assert Term(bench, 2).begin() == 2
+    assert not (local / "step-00000004.tmp").exists()
+
+
+def test_a_corrupted_newest_checkpoint_falls_back_and_says_so(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    for step in (2, 4):
+        manifest = term.save(step)
+    corrupt(bench, keys.checkpoint("run", 4, manifest.files[0].name))
+    shutil.rmtree(bench.root / "node" / "checkpoints" / "step-00000004")
+    resumed = Term(bench, 2)
+    assert resumed.begin() == 2
+    ((step, why),) = resumed.fallbacks
+    assert step == 4 and "SHA-256" in why
+    assert resumed.pointer(keys.latest("run")).step == 2
+    resumed.save(4)  # reached again: the broken one is replaced
+    assert Term(bench, 3).begin() == 4
+
+
+def test_a_corrupted_manifest_falls_back_too(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    for step in (2, 4):
+        term.save(step)
+    bench.store.put(bench.bucket, keys.checkpoint("run", 4, "manifest.json"), b"{}")
+    resumed = Term(bench, 2)
+    assert resumed.begin() == 2
+    assert resumed.fallbacks == [(4, "its manifest cannot be read")]
+    resumed.save(4)
+    assert Term(bench, 3).begin() == 4
+
+
+def test_when_no_checkpoint_is_usable_the_run_does_not_start_over(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    manifest = term.save(2)
+    bench.store.delete(bench.bucket, keys.checkpoint("run", 2, manifest.files[0].name))
+    with pytest.raises(CheckpointError, match="none is usable") as raised:
+        Term(bench, 2, node="another-node").begin()
+    assert raised.value.exit_code is Exit.CHECKPOINT
+
+
+def test_the_local_copy_spares_the_download(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    manifest = term.save(2)
+    bench.store.delete(bench.bucket, keys.checkpoint("run", 2, manifest.files[0].name))
+    assert Term(bench, 2).begin() == 2
+
+
+def test_a_new_term_ends_the_writer_of_the_old_one(bench: Bench) -> None:
+    old = Term(bench, 1)
+    old.begin()
+    old.save(2)
+    new = Term(bench, 2, node="another-node")
+    assert new.begin() == 2
+    with pytest.raises(FencedError, match="moved by another generation") as raised:
+        old.save(4)
+    assert raised.value.exit_code is Exit.PEER_LOST
+    assert new.pointer(keys.latest("run")).generation == 2
+
+
+def test_what_a_fenced_writer_left_ahead_is_not_in_the_line(bench: Bench) -> None:
+    old = Term(bench, 1)
+    old.begin()
+    old.save(2)
+    new = Term(bench, 2, node="another-node")
+    new.begin()
+    with pytest.raises(FencedError):
+        old.save(4)
+    assert new.steps() == [2]  # step 4 of generation 1 has a manifest, and does not count
+    manifest = new.save(4)
+    assert manifest.generation == 2 and new.steps() == [4, 2]
+    assert Term(bench, 3, node="third").begin() == 4
+
+
+def test_an_old_writer_does_not_replace_a_newer_generations_checkpoint(bench: Bench) -> None:
+    old = Term(bench, 1)
+    old.begin()
+    old.save(2)
+    new = Term(bench, 2, node="another-node")
+    new.begin()
+    manifest = new.save(4)
+    with pytest.raises(FencedError, match="written by another generation"):
+        old.save(4)
+    assert newest_complete(bench.store, bench.bucket, "run") == manifest
+    assert Term(bench, 3, node="third").begin() == 4
+
+
+def test_two_fresh_halves_become_one_line(bench: Bench) -> None:
+    old, new = Term(bench, 1), Term(bench, 2, node="another-node")
+    assert old.begin() is None and new.begin() is None
+    old.save(3)
+    new.save(2)  # nothing was there to fence at its start, yet the newer generation wins
+    with pytest.raises(FencedError):
+        old.save(4)
+    assert new.steps() == [2]
+    assert Term(bench, 3, node="third").begin() == 2
+
+
+def test_pruning_keeps_two_the_best_and_what_latest_names(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    for step in (1, 2, 3, 4, 5, 6):
+        manifest = term.save(step)
+        if step == 2:
+            term.checkpoints.mark_best(manifest, 0.25)
+    assert term.steps() == [6, 5, 2]
+    objects = bench.store.list_objects(bench.bucket, keys.checkpoints("run"))
+    assert len(objects) == 6  # nothing half is left
+    local = sorted(path.name for path in (bench.root / "node" / "checkpoints").glob("step-*"))
+    assert local == ["step-00000002", "step-00000005", "step-00000006"]
+    assert term.pointer(keys.latest("run")).step == 6
+    best = term.pointer(keys.best("run"))
+    assert (best.step, best.eval_loss) == (2, 0.25)
+    resumed = Term(bench, 2)
+    resumed.begin()
+    resumed.save(7)
+    assert resumed.steps() == [7, 6, 2]
+
+
+def test_a_lower_step_is_never_written_and_the_same_step_only_once(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    manifest = term.save(4)
+    assert term.save(4) is manifest
+    with pytest.raises(CheckpointError, match="step 3 is below the newest checkpoint, 4"):
+        term.save(3)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    term.save(2)
+    with pytest.raises(CheckpointError, match="another configuration"):
+        Term(bench, 2, learning_rate=0.5).begin()
+
+
+def test_resume_never_does_not_overwrite(bench: Bench) -> None:
+    term = Term(bench, 1, resume="never")
+    term.begin()
+    term.save(2)
+    with pytest.raises(ConfigurationError, match="step 2 and resume is never"):
+        Term(bench, 2, resume="never").begin()
+
+
+def test_a_disk_without_room_for_two_is_told_at_the_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(2**40, 0, 2**30))
+    with pytest.raises(CheckpointError, match=r"1\.0 GiB free; two checkpoints of this model need 2\.0 GiB"):
+        Term(bench, 1).begin(expected_bytes=2**30)
+
+
+def test_a_full_disk_during_a_save_keeps_the_old_checkpoint(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    term.save(2)
+
+    def full(_state: Any, _file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        term.save(4)
+    monkeypatch.undo()
+    assert Term(bench, 2).begin() == 2
+
+
+def test_pruning_that_fails_does_not_fail_the_save(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    from trainer.errors import StoreError
+
+    class Undeletable:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(bench.store, name)
+
+        def delete(self, *_: Any) -> None:
+            raise StoreError("access denied")
+
+    term = Term(bench, 1, store=Undeletable())
+    term.begin()
+    for step in (1, 2, 3):
+        term.save(step)
+    assert "were not removed" in caplog.text
+    assert term.pointer(keys.latest("run")).step == 3
