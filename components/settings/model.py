@@ -9,12 +9,16 @@ descriptions are what docs/configuration.md prints.
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 NAME = r"^[a-z][a-z0-9-]{0,30}$"
+
+
+class BrokenField(AttributeError):
+    """A field was read that is absent because its value in the configuration is at fault."""
 
 
 class Section(BaseModel):
@@ -28,6 +32,14 @@ class Section(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,
     )
+
+    if not TYPE_CHECKING:  # for the type checker every field is there
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for absent attributes only."""
+            if name in type(self).model_fields:
+                raise BrokenField(f"{type(self).__name__}.{name} has no sound value")
+            return super().__getattr__(name)
 
 
 class Kms(Section):

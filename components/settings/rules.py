@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network
 
 from components.catalog import REGIONS, nearest
 
 from . import group_rules
 from .faults import Fault, Path
-from .model import Section, Settings
+from .model import BrokenField, Settings
 
 # CloudWatch PutRetentionPolicy takes these days only (botocore logs model, 2026).
 RETENTION_DAYS = (
@@ -50,11 +51,8 @@ def judge(settings: Settings) -> list[Fault]:
 def _as_far_as_sound(found: Iterable[Fault]) -> list[Fault]:
     """The rule's faults up to the first field that is absent because it was broken."""
     faults: list[Fault] = []
-    try:
+    with suppress(BrokenField):  # that field's own fault is told already
         faults.extend(found)
-    except AttributeError as absent:
-        if not (isinstance(absent.obj, Section) and absent.name in type(absent.obj).model_fields):
-            raise
     return faults
 
 

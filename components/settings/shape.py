@@ -55,7 +55,7 @@ def shape_faults(root: type[Section], errors: Collection[ErrorDetails]) -> tuple
 def sound_part(
     section: type[Section], given: Mapping[str, Any], broken: Collection[Path], at: Path = ()
 ) -> Any:
-    """The section without its broken fields: reading one of those raises AttributeError.
+    """The section without its broken fields: reading one of those raises BrokenField.
 
     Sections below are treated the same way; lists of sections keep their length, so that places in them stay
     true.
