@@ -29,11 +29,12 @@ PRIVATE_RANGES = tuple(IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.
 LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX, PRIVATE_EXTRA_BITS = 16, 21, 4
 RESERVED_ADDRESSES = 5  # of every subnet, VPC user guide
 MAX_BUCKET_NAME = 63
+RESERVED_BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")  # S3 user guide, bucket naming rules (2026)
 MAX_ROLE_NAME = 64
 ROLE_NAME_EXTRA = len("-") + len("-node")
 MAX_TAGS = 40  # AWS takes 50 a resource; the program and the services add their own
 
-FloatingRule = Callable[[Settings], Iterator[Fault]]
+StackRule = Callable[[Settings], Iterator[Fault]]
 
 
 def judge(settings: Settings) -> list[Fault]:
@@ -52,7 +53,8 @@ def _as_far_as_sound(found: Iterable[Fault]) -> list[Fault]:
     """The rule's faults up to the first field that is absent because it was broken."""
     faults: list[Fault] = []
     with suppress(BrokenField):  # that field's own fault is told already
-        faults.extend(found)
+        for fault in found:
+            faults.append(fault)
     return faults
 
 
@@ -76,6 +78,16 @@ def names_fit_their_limits(s: Settings) -> Iterator[Fault]:
                 ("datasets", place, "name"),
                 f"'{dataset.name}' makes a bucket name above {MAX_BUCKET_NAME} characters",
                 f"at most {longest} characters with this prefix and stack",
+            )
+
+
+def prefix_is_free_for_buckets(s: Settings) -> Iterator[Fault]:
+    for reserved in RESERVED_BUCKET_PREFIXES:
+        if f"{s.base_name}-".startswith(reserved):
+            yield Fault(
+                ("namePrefix",),
+                f"S3 keeps bucket names that begin with {reserved} to itself",
+                "choose another",
             )
 
 
@@ -280,11 +292,12 @@ def _twice(values: Sequence[str], path: Path, below: Path) -> Iterator[Fault]:
 
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16")  # what the self-check measures
-RULES: tuple[FloatingRule, ...] = (
+RULES: tuple[StackRule, ...] = (
     stack_name_fits_names,
     region_is_known,
     accounts_are_account_ids,
     names_fit_their_limits,
+    prefix_is_free_for_buckets,
     tags_are_allowed,
     kms_mode_and_key_agree,
     cidr_is_a_private_block,

@@ -56,6 +56,12 @@ CASES = [
         stack="a-stack-with-a-very-long-name",
     ),
     Case(
+        rules.prefix_is_free_for_buckets,
+        {("namePrefix",): "sthree"},
+        "gpu-training:namePrefix: S3 keeps bucket names that begin with sthree- to itself; choose another",
+        {("namePrefix",): "sthrees"},
+    ),
+    Case(
         rules.tags_are_allowed,
         {("tags",): {"aws:cost": "1"}},
         'gpu-training:tags["aws:cost"]: the prefix aws: is AWS\'s own; choose another key',
