@@ -129,6 +129,7 @@ def step_loader(
         batch_sampler=sampler,
         collate_fn=_whole,
         num_workers=workers,
+        generator=torch.Generator(),  # its own: else it draws from the numbers that dropout is made of
         pin_memory=device.type == "cuda",
         worker_init_fn=_ignore_sigterm,
         persistent_workers=False,
