@@ -24,6 +24,7 @@ from typing import Any, Literal
 import yaml
 
 from localcloud.toolchain import ROOT, Failed, Paths
+from localcloud.toolchain.running import bound
 
 from .events import Events
 from .stack_file import without_secrets
@@ -153,7 +154,7 @@ class Engine:
             log.write(f"$ pulumi {' '.join(arguments)}\n")
             log.flush()
             process = subprocess.Popen(
-                command,
+                bound(command),
                 cwd=self.work / "project",
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -171,6 +172,7 @@ class Engine:
                 for line in process.stdout:
                     lines.append(line)
                     log.write(line)
+                    log.flush()
                     if show:
                         print(line, end="", flush=True)
                 code = process.wait()

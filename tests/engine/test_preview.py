@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,27 @@ def stack_file(project: Path, stack: str, text: str) -> Path:
     path = project / f"Pulumi.{stack}.yaml"
     path.write_text(text)
     return path
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def eventually(happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60.0
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return happened()
+
+
+def processes_that_mention(text: str) -> list[str]:
+    """Command lines and folders of running processes in which the text occurs."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            told = (process / "cmdline").read_text() + str((process / "cwd").readlink())
+            found += [told] if text in told else []
+    return found
 
 
 def engine(tools: Paths, project: Path, stack: str, **options: object) -> Engine:
@@ -221,9 +245,27 @@ def test_a_stack_s_life_and_a_lock_that_a_killed_run_left(tools: Paths, project:
     assert "resources" not in run.stack_export()["deployment"]
 
 
+def test_a_preview_that_is_killed_leaves_nothing_running(project: Path):
+    stack_file(project, "dev", "config:\n  small:waits: yes\n")
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from localcloud.engine.pulumi import Engine\n"
+        "from localcloud.toolchain import paths\n"
+        "project, work = map(Path, sys.argv[1:])\n"
+        "Engine(paths(), 'dev', work, 'preview', project=project, policy_pack=None).preview()\n"
+    )
+    work = project.parent / "work"
+    run = subprocess.Popen([sys.executable, "-c", program, str(project), str(work)])
+    assert eventually(lambda: "waiting" in read(work / "pulumi.log"))
+    run.kill()
+    run.wait()
+    assert eventually(lambda: not processes_that_mention(str(project.parent)))
+
+
 def test_outputs_of_a_stack_that_is_not_there_are_one_line(tools: Paths, project: Path):
     stack_file(project, "dev", "config: {}\n")
-    with pytest.raises(Failed, match="`pulumi stack output` failed: error: .*dev"):
+    with pytest.raises(Failed, match=r"`pulumi stack output` failed: error: .*dev"):
         engine(tools, project, "dev").outputs()
 
 
