@@ -64,6 +64,8 @@ def read_release(project_dir: Path) -> Release:
             trainer=_files(path.parent, manifest["artifacts"]),
             torch=_files(path.parent, manifest.get("torchArtifacts", {})),
         )
+    except ReleaseError:
+        raise
     except FileNotFoundError:
         raise ReleaseError(f"the trainer release {path} is missing: run 'make release'") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -73,4 +75,8 @@ def read_release(project_dir: Path) -> Release:
 
 
 def _files(folder: Path, artifacts: dict[str, dict[str, str]]) -> dict[str, ReleaseFile]:
-    return {abi: ReleaseFile(folder / entry["file"], entry["sha256"]) for abi, entry in artifacts.items()}
+    files = {abi: ReleaseFile(folder / entry["file"], entry["sha256"]) for abi, entry in artifacts.items()}
+    for file in files.values():
+        if not file.path.is_file():
+            raise ReleaseError(f"{file.path} of the trainer release is missing: run 'make release'")
+    return files

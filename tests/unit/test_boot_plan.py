@@ -130,6 +130,7 @@ class TestTheRelease:
         monkeypatch.delenv("GPU_TRAINING_RELEASE", raising=False)
         path = tmp_path / "dist" / "release.json"
         path.parent.mkdir()
+        (path.parent / "trainer.tar").touch()
         entry = {"file": "trainer.tar", "sha256": SHA, "bytes": 1}
         path.write_text(json.dumps({"version": "1.0", "artifacts": {"cp312": entry}, "inputsSha256": "0"}))
         return path
@@ -152,6 +153,11 @@ class TestTheRelease:
     def test_a_broken_one_too(self, manifest: Path, tmp_path: Path, text: str) -> None:
         manifest.write_text(text)
         with pytest.raises(ReleaseError, match=r"no manifest of a trainer release .*make release"):
+            read_release(tmp_path)
+
+    def test_one_whose_files_are_gone_too(self, manifest: Path, tmp_path: Path) -> None:
+        (manifest.parent / "trainer.tar").unlink()
+        with pytest.raises(ReleaseError, match=r"trainer\.tar .* is missing: run 'make release'"):
             read_release(tmp_path)
 
     def test_an_interpreter_that_was_not_built_for(self, manifest: Path, tmp_path: Path) -> None:
