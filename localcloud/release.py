@@ -57,8 +57,8 @@ def build(source: Path, lock: Path, out: Path, abis: Iterable[str], cache: Path)
     known = _read_if_complete(manifest_file, inputs)
     if known:
         return known
-    project = _project(source / "pyproject.toml")
-    wheel = packing.wheel_bytes(project, _package_files(source / "src"))
+    project = project_table(source / "pyproject.toml")
+    wheel = packing.wheel_bytes(project, package_files(source / "src"))
     out.mkdir(parents=True, exist_ok=True)
     artifacts: dict[str, dict[str, Any]] = {}
     for abi in abis:
@@ -142,7 +142,7 @@ def download(pins: list[str], abi: str, cache: Path) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-def _project(pyproject: Path) -> dict[str, Any]:
+def project_table(pyproject: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -150,7 +150,7 @@ def _project(pyproject: Path) -> dict[str, Any]:
     return tomllib.loads(pyproject.read_text())["project"]
 
 
-def _package_files(src: Path) -> dict[str, bytes]:
+def package_files(src: Path) -> dict[str, bytes]:
     return {
         path.relative_to(src).as_posix(): path.read_bytes()
         for path in sorted(src.rglob("*"))
@@ -160,7 +160,7 @@ def _package_files(src: Path) -> dict[str, bytes]:
 
 def _inputs_sha256(source: Path, lock: Path, abis: list[str]) -> str:
     digest = hashlib.sha256("\n".join([*abis, host_abi()]).encode())
-    files = {f"src/{path}": data for path, data in _package_files(source / "src").items()}
+    files = {f"src/{path}": data for path, data in package_files(source / "src").items()}
     files["pyproject.toml"] = (source / "pyproject.toml").read_bytes()
     files["requirements.txt"] = lock.read_bytes()
     files["release.py"] = Path(__file__).read_bytes()

@@ -12,8 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.local.cloud_kit import REGION, Cluster, client, wait_until
-from tests.trainer.kit import write_numbered_dataset
 from trainer.agent.agent import Agent
 from trainer.agent.board import Board, utc_now
 from trainer.agent.imds import Imds
@@ -37,6 +35,9 @@ from trainer.exit_codes import Exit
 from trainer.obs.exporter import NodeState
 from trainer.selfcheck.report import Finding, conclude
 from trainer.store import Store
+
+from tests.local.cloud_kit import REGION, Cluster, client, wait_until
+from tests.trainer.kit import write_numbered_dataset
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 POLL_SECONDS = 0.1
@@ -76,7 +77,7 @@ class FakeImds:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def interrupt(self) -> None:
         self.paths["spot/instance-action"] = json.dumps(
@@ -143,7 +144,7 @@ class Cloud:
     group: str
     bucket: str
     agents: list[RunningAgent] = field(default_factory=list)
-    self_check: SelfCheckSettings = SelfCheckSettings()
+    self_check: SelfCheckSettings = field(default_factory=SelfCheckSettings)
 
     @property
     def board(self) -> Board:

@@ -24,11 +24,10 @@ def main(folder: Path) -> int:
     saved = shared / "checkpoint"
     step = int(saved.read_text()) if saved.exists() else 0
     total = config["run"]["training"]["steps"]
-    events = open(folder / f"events-rank{rank}.jsonl", "a")
 
     def tell(kind: str, **fields: object) -> None:
-        events.write(json.dumps({"kind": kind, "time": time.time(), **fields}) + "\n")
-        events.flush()
+        with open(folder / f"events-rank{rank}.jsonl", "a") as events:
+            events.write(json.dumps({"kind": kind, "time": time.time(), **fields}) + "\n")
 
     def end(code: int, message: str) -> int:
         (folder / f"exit-rank{rank}.json").write_text(

@@ -10,15 +10,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from localcloud.aws.server import AwsServer
-from tests.local.cloud_kit import REGION, wait_until
-from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
 from trainer.agent.board import utc_now
 from trainer.agent.supervisor import kill_leftovers
 from trainer.contracts.node_document import SelfCheckSettings
 from trainer.contracts.run import RunPointer
 from trainer.exit_codes import Exit
+
+from localcloud.aws.server import AwsServer
+from tests.local.cloud_kit import REGION, wait_until
+from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
 
 NUMBERS = itertools.count(1)
 

@@ -181,4 +181,3 @@ class Agent:
         if fault not in self._faults:
             get_logger().warning("poll failed, trying again", error=fault)
         self._faults.add(fault)
-

@@ -49,7 +49,7 @@ class Meter:
     """Turns one rank's events into the node's metrics and remembers where the training is."""
 
     state: NodeState
-    step: int | None = None
+    step: int | None = None  # the last one done, or resumed at
     first_step: int | None = None  # where this generation went on from
     _samples: int | None = None
     checkpoint_at: float | None = None
@@ -86,8 +86,8 @@ class Meter:
         resumed = event.step or 0
         if self.step is not None:  # an earlier generation ran on this node
             self.state.add("trainer_lost_steps_total", max(0, self.step - resumed))
-        self.first_step, self._samples = resumed, event.samples
-        self.step = max(resumed, self.step or 0) if self.step is not None else None
+        self.step = self.first_step = resumed
+        self._samples = event.samples
         self.state.set("trainer_total_steps", event.total_steps)
 
 

@@ -20,7 +20,9 @@ from ..contracts.node_document import NodeDocument
 from ..obs.logs import get_logger
 
 BREAKER_WINDOW_SECONDS = 3600
-REPLACEMENT_SECONDS = 20.0  # the group acts on a node's health within seconds, then its terminating hook waits
+REPLACEMENT_SECONDS = (
+    20.0  # the group acts on a node's health within seconds, then its terminating hook waits
+)
 SELF_CHECK_FAILED = "SelfCheckFailed"
 LAUNCHES_SUSPENDED = "LaunchesSuspended"
 DESCRIBE_LIMIT = 50  # instance ids in one DescribeAutoScalingInstances

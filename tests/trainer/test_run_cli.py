@@ -1,0 +1,364 @@
+"""`trainer run`: S3 calls alone; faults all at once; a name is used once; a fetched checkpoint is a verified one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainer.agent.board import Board, utc_now
+from trainer.cli import COMMANDS, build_parser, main
+from trainer.contracts import keys
+from trainer.contracts.cluster import Cluster, GroupInfo
+from trainer.contracts.manifests import CheckpointFile, CheckpointManifest, LatestPointer
+from trainer.contracts.run import Generation, Member, MemberReport, RunPointer, RunResult, Versions
+from trainer.contracts.worker import WorkerEvent
+from trainer.exit_codes import Exit
+from trainer.models.user_wheel import hashed_name
+
+from tests.trainer.kit import Bench
+
+SOURCE = Path(__file__).resolve().parents[2] / "trainer" / "src"
+START = ["run", "start", "--nodes", "2", "--dataset", "numbers@v1", "--steps", "20"]
+VERSIONS = Versions(trainer="1", torch="2")
+
+
+@pytest.fixture
+def stack(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A stack with the group `gpu` (at most 3 nodes), the group `spare`, and numbers@v1."""
+    bench.publish()
+    groups = {
+        "gpu": GroupInfo(auto_scaling_group="test-gpu", max_nodes=3),
+        "spare": GroupInfo(auto_scaling_group="test-spare", max_nodes=1),
+    }
+    cluster = Cluster(
+        stack="test",
+        region="eu-central-1",
+        artifacts_bucket=bench.bucket,
+        groups=groups,
+        datasets={"numbers": bench.location},
+    )
+    bench.store.put(bench.bucket, keys.cluster(), cluster.to_json().encode())
+    monkeypatch.setenv("TRAINER_ARTIFACTS_BUCKET", bench.bucket)
+    return bench
+
+
+def board(stack: Bench) -> Board:
+    return Board(stack.store, stack.bucket)
+
+
+def run(*arguments: str) -> int:
+    return main(list(arguments))
+
+
+def start(name: str, *more: str) -> int:
+    return run(*START, "--group", "gpu", "--run", name, *more)
+
+
+def conclude(stack: Bench, name: str, status: Any = "finished", step: int = 20) -> None:
+    result = RunResult(
+        run=name, status=status, exit_code=0, message="as told", step=step, epochs=1, finished_at=utc_now()
+    )
+    assert board(stack).put_result(result)
+
+
+def checkpoint(stack: Bench, name: str, step: int, body: bytes) -> LatestPointer:
+    digest = hashlib.sha256(body).hexdigest()
+    manifest = CheckpointManifest(
+        run=name,
+        step=step,
+        generation=1,
+        samples_consumed=step * 16,
+        epoch=0.5,
+        world_size=2,
+        config_sha256="0" * 64,
+        trainer_version="1",
+        files=[CheckpointFile(name="state.pt", size_bytes=len(body), sha256=digest)],
+        created_at="now",
+    )
+    text = manifest.to_json().encode()
+    stack.store.put(stack.bucket, keys.checkpoint(name, step, "state.pt"), body)
+    stack.store.put(stack.bucket, keys.checkpoint(name, step, "manifest.json"), text)
+    return LatestPointer(
+        step=step, generation=1, manifest_sha256=hashlib.sha256(text).hexdigest(), eval_loss=0.25
+    )
+
+
+# --- help
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_every_command_says_what_it_does(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = {"trainer.cli_run": "run", "trainer.cli_dataset": "dataset"}.get(module, module.split(".")[1])
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([name, "--help"])
+    assert ended.value.code == 0 and len(capsys.readouterr().out) > 200
+
+
+def test_help_teaches_and_loads_neither_torch_nor_boto3() -> None:
+    code = (
+        "import sys\nfrom trainer.cli import build_parser\ntext = build_parser().format_help()\n"
+        "assert 'trainer run start' in text and 'Exit codes' in text\n"
+        "print({'torch', 'boto3', 'numpy', 'pydantic'} & set(sys.modules))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() in ("set()", "{'pydantic'}")
+
+
+def test_without_a_stack_the_line_says_which_variable_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TRAINER_ARTIFACTS_BUCKET", raising=False)
+    assert run("run", "list") == Exit.CONFIGURATION
+    line = capsys.readouterr().err
+    assert line.startswith("trainer: CONFIGURATION (2): ") and "TRAINER_ARTIFACTS_BUCKET" in line
+    assert line.count("\n") == 1
+
+
+# --- start
+
+
+def test_start_writes_the_configuration_once_and_points_the_group(stack: Bench) -> None:
+    assert start("one", "--set", "training.learningRate=0.01", "--on-finish", "release") == 0
+    config = board(stack).config("one")
+    assert config is not None and (config.nodes, config.groups, config.on_finish) == (2, ["gpu"], "release")
+    assert config.training.learning_rate == 0.01
+    pointer = board(stack).pointer("gpu")
+    assert pointer is not None and (pointer.run, pointer.action) == ("one", "start")
+
+
+def test_a_used_name_and_a_busy_group_are_refused(stack: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start("one") == 0
+    assert start("two") == Exit.CONFIGURATION
+    assert 'group gpu is busy with run "one"' in capsys.readouterr().err
+    assert board(stack).config("two") is None
+    conclude(stack, "one")
+    before = board(stack).config("one")
+    assert start("one", "--steps", "5") == Exit.CONFIGURATION
+    assert 'a run named "one" exists' in capsys.readouterr().err
+    assert board(stack).config("one") == before
+    assert start("two") == 0
+
+
+def test_all_faults_of_a_file_are_told_at_once_with_the_nearest_match(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "name: Bad Name\nnodes: many\ngroups: [gqu]\nonFinnish: keep\ncreatedAt: now\n"
+        "training:\n  dataset: nubmers@v1\n  learningrate: 0.1\n  steps: 5\n  epochs: 2\n  checkpoint: {kep: 3}\n"
+    )
+    assert run("run", "start", "--config", str(file)) == Exit.CONFIGURATION
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "the run's configuration has 9 faults" in line
+    for told in (
+        "name: ",
+        "nodes: ",
+        "(given: 'many')",
+        "onFinnish: unknown key; did you mean onFinish?",
+        "training.learningrate: unknown key; did you mean learningRate?",
+        "training.checkpoint.kep: unknown key; did you mean keep?",
+        'groups: stack test has no group "gqu"; did you mean gpu?',
+        'has no dataset "nubmers"; did you mean numbers?',
+        "createdAt: is set by the command itself",
+        "give either steps or epochs",
+    ):
+        assert told in line, told
+
+
+def test_too_many_nodes_an_unnamed_group_and_an_unpublished_version_are_refused(
+    stack: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start("big", "--nodes", "9") == Exit.CONFIGURATION
+    assert "9 are more than the groups' maxNodes allow (3)" in capsys.readouterr().err
+    assert run(*START, "--run", "where") == Exit.CONFIGURATION
+    assert "name them" in capsys.readouterr().err
+    assert start("old", "--dataset", "numbers@v0") == Exit.CONFIGURATION
+    assert "numbers@v0 is not published" in capsys.readouterr().err
+    assert board(stack).pointer("gpu") is None
+
+
+def test_a_users_wheel_is_uploaded_under_its_hash(stack: Bench, tmp_path: Path, capsys: Any) -> None:
+    wheel = tmp_path / "my_model-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    assert start("mine", "--model", "my_model.net:build", "--wheel", str(wheel)) == 0
+    config = board(stack).config("mine")
+    assert config is not None and config.training.user_wheel == hashed_name(wheel)
+    stored = stack.store.get(stack.bucket, keys.user_wheel(hashed_name(wheel)))
+    assert stored is not None and stored.body == b"a wheel"
+    conclude(stack, "mine")
+    assert start("other", "--wheel", str(tmp_path / "model.tar.gz")) == Exit.CONFIGURATION
+    assert "is no wheel" in capsys.readouterr().err
+
+
+# --- stop, resume
+
+
+def test_stop_asks_for_a_save_and_resume_goes_on_under_the_same_configuration(
+    stack: Bench, capsys: Any
+) -> None:
+    assert start("one") == 0
+    assert run("run", "resume", "--run", "one") == Exit.CONFIGURATION  # not over yet
+    assert run("run", "stop") == 0  # the run that the groups are at
+    pointer = board(stack).pointer("gpu")
+    assert pointer is not None and pointer.action == "stop"
+    stack.store.put(stack.bucket, keys.member("one", "i-1"), b"{}")
+    conclude(stack, "one", "stopped", step=7)
+    assert run("run", "stop", "--run", "one") == Exit.CONFIGURATION
+    assert 'run "one" is over already' in capsys.readouterr().err
+    assert run("run", "resume", "--run", "one") == 0
+    pointer = board(stack).pointer("gpu")
+    assert pointer is not None and pointer.action == "start"
+    assert board(stack).result("one") is None and board(stack).reports("one") == {}
+    conclude(stack, "one", "finished")
+    assert run("run", "resume", "--run", "one") == Exit.CONFIGURATION
+
+
+def test_wait_ends_with_the_runs_own_exit_code(stack: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start("one", "--wait", "0.1") == Exit.PEER_LOST  # nobody trains here
+    assert "is not over after" in capsys.readouterr().err
+    result = RunResult(
+        run="one", status="failed", exit_code=20, message="shard x", step=0, epochs=0, finished_at="now"
+    )
+    board(stack).put_result(result)
+    assert run("run", "status", "--run", "one", "--json") == 0
+    status = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert status["state"] == "failed" and status["result"]["exitCode"] == 20
+
+
+# --- status, logs, list
+
+
+def train(stack: Bench, name: str, done: int) -> None:
+    """What two agents would have written so far."""
+    members = [
+        Member(instance_id=f"i-{n}", group="gpu", address="10.0.0.1", local_world_size=1) for n in (1, 2)
+    ]
+    generation = Generation(
+        n=1, members=members, master_address="10.0.0.1", master_port=1, versions=VERSIONS, published_at="now"
+    )
+    assert board(stack).publish(name, generation, None)
+    for member in members:
+        board(stack).put_report(
+            name, MemberReport(member=member, versions=VERSIONS, state="running", generation=1, beat=3)
+        )
+    lines = [WorkerEvent(kind="started", time=0, step=0, total_steps=20).to_line()]
+    for step in range(1, done + 1):
+        lines.append(
+            WorkerEvent(kind="step", time=step, step=step, loss=2 - step / 20, seconds=0.5).to_line()
+        )
+    board(stack).put_text(keys.run_log(name, 1, "i-1", "events.jsonl"), "".join(lines))
+    board(stack).put_text(keys.run_log(name, 1, "i-2", "worker.log"), "hello from the worker\n")
+
+
+def test_status_tells_members_step_loss_and_the_time_left(
+    stack: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("one")
+    capsys.readouterr()
+    assert run("run", "status") == 0
+    assert "run one: waiting" in capsys.readouterr().out.replace("\n", " ")
+    train(stack, "one", done=8)
+    assert run("run", "status", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["state"], status["generation"], status["etaSeconds"]) == ("training", 1, 6.0)
+    assert status["progress"]["step"] == 8 and status["progress"]["loss"] == 1.6
+    assert [(m["instanceId"], m["nodeRank"], m["state"]) for m in status["members"]] == [
+        ("i-1", 0, "running"),
+        ("i-2", 1, "running"),
+    ]
+    assert run("run", "status") == 0
+    text = capsys.readouterr().out
+    assert "step 8/20" in text and "i-1" in text
+
+
+def test_logs_are_the_events_as_words_or_what_the_workers_printed(
+    stack: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("one")
+    train(stack, "one", done=2)
+    capsys.readouterr()
+    assert run("run", "logs") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[2].startswith("gen-0001 step: step 2, loss 1.9")
+    assert run("run", "logs", "--worker") == 0
+    assert capsys.readouterr().out == "gen-0001 i-2 hello from the worker\n"
+    conclude(stack, "one")
+    assert run("run", "logs", "--follow", "--json") == 0  # ends by itself: the run is over
+    assert json.loads(capsys.readouterr().out.splitlines()[1].partition(" ")[2])["kind"] == "step"
+
+
+def test_list_shows_every_run(stack: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    start("one")
+    conclude(stack, "one")
+    start("two")
+    capsys.readouterr()
+    assert run("run", "list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["run"], row["status"], row["step"]) for row in rows] == [
+        ("one", "finished", 20),
+        ("two", "open", None),
+    ]
+    assert run("run", "status", "--run", "three") == Exit.CONFIGURATION
+    assert "trainer run list" in capsys.readouterr().err
+
+
+# --- fetch
+
+
+def test_fetch_brings_the_best_checkpoint_else_the_latest_every_byte_verified(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("one")
+    target = tmp_path / "got"
+    assert run("run", "fetch", "--to", str(target)) == Exit.CHECKPOINT  # there is none yet
+    latest = checkpoint(stack, "one", 20, b"newest")
+    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    capsys.readouterr()
+    assert run("run", "fetch", "--to", str(target), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["which"], told["step"], told["verified"]) == ("latest", 20, True)
+    best = checkpoint(stack, "one", 10, b"the best")
+    stack.store.put(stack.bucket, keys.best("one"), best.to_json().encode())
+    assert run("run", "fetch", "--to", str(tmp_path / "best")) == 0
+    assert (tmp_path / "best" / "state.pt").read_bytes() == b"the best"
+    assert {path.name for path in (tmp_path / "best").iterdir()} == {
+        "state.pt",
+        "manifest.json",
+        "config.json",
+    }
+    assert run("run", "fetch", "--which", "latest", "--to", str(tmp_path / "latest")) == 0
+    assert (tmp_path / "latest" / "state.pt").read_bytes() == b"newest"
+
+
+@pytest.mark.parametrize("spoilt", ["state.pt", "manifest.json"])
+def test_a_checkpoint_that_is_not_what_was_saved_is_refused(
+    stack: Bench, tmp_path: Path, spoilt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("one")
+    pointer = checkpoint(stack, "one", 20, b"newest")
+    stack.store.put(stack.bucket, keys.latest("one"), pointer.to_json().encode())
+    stored = stack.store.get(stack.bucket, keys.checkpoint("one", 20, spoilt))
+    assert stored is not None
+    changed = stored.body.replace(b"newest", b"Newest").replace(b'"worldSize":2', b'"worldSize":3')
+    stack.store.put(stack.bucket, keys.checkpoint("one", 20, spoilt), changed)
+    assert run("run", "fetch", "--to", str(tmp_path / "got")) in (Exit.CHECKPOINT, Exit.S3)
+    assert spoilt.partition(".")[0] in capsys.readouterr().err
+    assert not (tmp_path / "got" / "state.pt").exists()
+
+
+def test_the_pointer_of_a_run_that_was_replaced_is_told(
+    stack: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("one")
+    board(stack).put_pointer("gpu", RunPointer(run="two", action="start", updated_at=utc_now()))
+    assert run("run", "stop", "--run", "one") == Exit.CONFIGURATION
+    assert 'group gpu is not at run "one" but at two' in capsys.readouterr().err
