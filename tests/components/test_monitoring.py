@@ -39,9 +39,9 @@ def run(**changes: Any) -> Recording:
 
     def program() -> None:
         provider = aws.Provider("aws", region="us-east-1")
-        Monitoring(
-            "watch", MonitoringArgs(**{**arguments, **changes}), pulumi.ResourceOptions(provider=provider)
-        )
+        opts = pulumi.ResourceOptions(provider=provider)
+        monitoring = Monitoring("watch", MonitoringArgs(**{**arguments, **changes}), opts)
+        pulumi.export("dashboardUrl", monitoring.dashboard_url)
 
     return record(program)
 
@@ -143,10 +143,15 @@ class TestCloudWatch:
         assert {tuple(resource.inputs["alarmActions"]) for resource in recording.of_type(ALARM)} == {(arn,)}
 
     def test_the_dashboard_shows_each_group_and_has_an_address(self) -> None:
-        board = run().one("aws:cloudwatch/dashboard:Dashboard")
+        recording = run()
+        board = recording.one("aws:cloudwatch/dashboard:Dashboard")
         assert board.inputs["dashboardName"] == "lab-dev-nodes"
+        assert recording.outputs["dashboardUrl"] == (
+            "https://us-east-1.console.aws.amazon.com/cloudwatch/home"
+            "?region=us-east-1#dashboards/dashboard/lab-dev-nodes"
+        )
         metrics = [
-            tuple(metric[:2]) + (metric[3],)
+            (metric[0], metric[1], metric[3])
             for widget in json.loads(board.inputs["dashboardBody"])["widgets"]
             for metric in widget["properties"]["metrics"]
         ]
