@@ -163,7 +163,7 @@ def _chunks(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End a process and all it started, politely first; nothing happens if it has ended."""
-    for number in (signal.SIGINT, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGKILL):  # an interrupt would make Python print where it was
         if process.poll() is not None:
             return
         try:
@@ -193,8 +193,8 @@ def main() -> int:
         signal.signal(number, lambda *_: ended.set())
     host = LanguageHost(asked.executor, asked.engine_address)
     server, port = serve(host)
+    engine = os.getppid()  # before it is told the port, after which it may go at any moment
     print(port, flush=True)
-    engine = os.getppid()
     while not ended.wait(PARENT_INTERVAL_SECONDS) and os.getppid() == engine:
         pass
     host.stop()

@@ -40,8 +40,8 @@ def main(package: Package) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     server, port = start(package, sys.argv[1] if len(sys.argv) > 1 else None)
+    engine = os.getppid()  # before it is told the port, after which it may go at any moment
     print(port, flush=True)
-    engine = os.getppid()
     while not stop.wait(_ENGINE_INTERVAL_SECONDS) and os.getppid() == engine:
         pass  # an engine that was killed leaves no plugin behind
     server.stop(grace=_FINISH_SECONDS).wait()  # what is being created is finished and recorded

@@ -136,7 +136,7 @@ class TestRun:
         call = host.Run.future(run_request("hangs"))
         assert eventually(record.exists)
         host.Cancel(Empty())
-        assert "ended by signal 2" in call.result(timeout=LIMIT_SECONDS).error
+        assert "ended by signal 15" in call.result(timeout=LIMIT_SECONDS).error
 
 
 class TestRunPlugin:
