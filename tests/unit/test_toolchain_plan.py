@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,30 @@ class TestSystemPackages:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         with pytest.raises(Failed, match="needs root"):
             system.provide_packages(Work())
+
+
+def test_a_second_call_makes_nothing_and_tells_where_the_tools_are():
+    command = [
+        sys.executable,
+        "-m",
+        "localcloud.toolchain",
+        "ensure",
+        "preview",
+        "workbench",
+        "mock",
+        "--json",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told == json.loads(json.dumps(asdict(paths()), default=str))
+    for name in (
+        "pulumi",
+        "language_exec",
+        "metadata_mock",
+        "python_program",
+        "python_workbench",
+        "python_image",
+    ):
+        assert Path(told[name]).exists(), name
+    assert (Path(told["image_dir"]) / "lib" / "python3" / "site-packages" / "torch").is_dir()

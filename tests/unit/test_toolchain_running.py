@@ -94,7 +94,8 @@ def test_a_bound_command_ends_with_who_started_it():
     pid = int(process.stdout.readline())
     assert running(pid)
     process.kill()
-    process.communicate()
+    process.wait()
+    process.stdout.close()
     assert ended(pid)
 
 
