@@ -65,7 +65,7 @@ def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> N
     (stopped,) = first.events(0, "stopped")
     assert stopped["saved"] and stopped["reason"] == "notice"
     assert {event["step"] for rank in (0, 1) for event in first.events(rank, "stopped")} == {stopped["step"]}
-    assert first.report(1).code == Exit.STOPPED_SAVED
+    assert (first.report(1).code, first.report(1).step) == (Exit.STOPPED_SAVED, stopped["step"])
 
     second = Ranks(trained, run_config("parts", **slow), 2, world=2)
     assert second.wait() == [Exit.DONE, Exit.DONE]

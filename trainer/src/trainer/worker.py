@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
     stop.listen()
     try:
         code = run(read_config(path), stop, events)
-        report = ExitReport(code=code, message=code.name.lower().replace("_", " "))
+        report = ExitReport(code=code, message=code.name.lower().replace("_", " "), step=events.last_step)
     except Exception as error:
         fault = as_fault(error)
         if fault.exit_code in (Exit.BUG, Exit.PEER_LOST):
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
             f"worker rank {rank}: {fault.exit_code.name} ({fault.exit_code.value}): {fault}", file=sys.stderr
         )
         events.write("error", code=int(fault.exit_code), message=str(fault))
-        report = ExitReport(code=int(fault.exit_code), message=str(fault))
+        report = ExitReport(code=int(fault.exit_code), message=str(fault), step=events.last_step)
     part = exit_file(gen_dir, rank).with_suffix(".part")
     part.write_text(report.to_json())
     os.replace(part, exit_file(gen_dir, rank))

@@ -15,11 +15,14 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.last_step: int | None = None  # finished by this rank
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, kind: EventKind, **fields: Any) -> None:
         """``fields`` as WorkerEvent names them. NaN and infinity, which JSON does not know, become null."""
         plain = {name: _plain(value) for name, value in fields.items()}
+        if kind == "step" and not fields.get("non_finite"):
+            self.last_step = fields["step"]
         event = WorkerEvent(kind=kind, time=time.time(), **plain)
         self._file.write(event.to_line())
         self._file.flush()
