@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
-from .stack import STACK, LocalStack, tools
+from .stack import LOCAL, STACK, LocalStack, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps
 
 
@@ -34,6 +35,7 @@ def take_down(stack: LocalStack, console: Console) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make down", description=__doc__)
     parser.add_argument("--stack", default=STACK)
+    parser.add_argument("--local", type=Path, default=LOCAL, help="the stack's state folder")
     parser.add_argument(
         "--force", action="store_true", help="stop and remove everything without pulumi destroy"
     )
@@ -45,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 2
     try:
-        stack = LocalStack(tools())
+        stack = LocalStack(tools(), asked.local)
         if not stack.local.exists():
             print("make down: there is no local stack")
             return 0

@@ -98,17 +98,14 @@ def draw(title: str, losses: Sequence[Loss], lanes: Sequence[Lane], marks: Seque
         out.append(f'<polyline points="{points}" fill="none" stroke="#3d7fc1" stroke-width="1.6"/>')
         last = part[-1]
         out.append(f'<circle cx="{x(last.time):.1f}" cy="{y(last.value):.1f}" r="3" fill="#3d7fc1"/>')
-        label = f"step {last.step}"
-        out.append(
-            f'<text x="{x(last.time) - 6:.1f}" y="{y(last.value) - 8:.1f}" text-anchor="end" fill="#3d7fc1">{label}</text>'
-        )
+        place = f'x="{x(last.time) - 6:.1f}" y="{y(last.value) - 8:.1f}"'
+        out.append(f'<text {place} text-anchor="end" fill="#3d7fc1">step {last.step}</text>')
 
     for row, lane in enumerate(lanes):
         top = lanes_top + row * LANE_HEIGHT
         out.append(f'<text x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{escape(lane.name)}</text>')
-        out.append(
-            f'<text x="{LEFT - 8}" y="{top + 25}" text-anchor="end" font-size="10" fill="#5b6874">{escape(lane.note)}</text>'
-        )
+        small = 'text-anchor="end" font-size="10" fill="#5b6874"'
+        out.append(f'<text x="{LEFT - 8}" y="{top + 25}" {small}>{escape(lane.note)}</text>')
         for segment in lane.segments:
             width = max(1.0, x(segment.end) - x(segment.start))
             fill = KINDS[segment.kind][0]

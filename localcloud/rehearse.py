@@ -22,7 +22,7 @@ from .facts import GroupState
 from .nodes import control
 from .picture import draw
 from .rehearsal import Rehearsal, RehearsalError, analyse, faults
-from .stack import LocalStack, tools
+from .stack import LOCAL, LocalStack, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps, wait_until
 from .story import life, losses
 from .toolchain import Failed
@@ -140,11 +140,12 @@ def print_report(report: Rehearsal, console: Console) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
+    parser.add_argument("--local", type=Path, default=LOCAL, help="the stack's state folder")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     asked = parser.parse_args(argv)
     console = Console(stderr=asked.json)
     try:
-        stack = LocalStack(tools())
+        stack = LocalStack(tools(), asked.local)
         with stack.alone():
             bring_up(stack, console)
             steps = Steps(console)

@@ -28,6 +28,7 @@ from .steps import StepFailed
 from .toolchain import ROOT, Failed, Paths
 
 STACK = "local"
+LOCAL = ROOT / ".local"
 LOCK_FILE = "lock"
 METRICS_PORT = 9400
 
@@ -37,7 +38,7 @@ class LocalStack:
     """`root` is the checkout, `local` its ignored state folder."""
 
     tools: Paths
-    local: Path = ROOT / ".local"
+    local: Path = LOCAL
     root: Path = ROOT
     spot_notice_seconds: float = 120.0  # from notice to termination; EC2's own two minutes
     _outputs: dict[str, Any] = field(default_factory=dict, repr=False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from . import daemons
-from .stack import STACK, LocalStack, tools
+from .stack import LOCAL, STACK, LocalStack, tools
 from .steps import EXIT_FAILED, StepFailed
 
 DAEMONS = ("aws", "nodes", "prometheus", "alertmanager")
@@ -40,11 +41,12 @@ def show(stack: LocalStack, console: Console) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make status", description=__doc__)
     parser.add_argument("--stack", default=STACK)
+    parser.add_argument("--local", type=Path, default=LOCAL, help="the stack's state folder")
     asked = parser.parse_args(argv)
     try:
         if asked.stack != STACK:
             raise StepFailed(f"is about the stack {STACK}; see `pulumi stack --stack {asked.stack}`")
-        stack = LocalStack(tools())
+        stack = LocalStack(tools(), asked.local)
         if stack.endpoint is None:
             print("make status: no local stack runs; `make up` brings one up")
             return 0

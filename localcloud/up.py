@@ -19,7 +19,7 @@ from rich.console import Console
 
 from . import daemons, monitoring, release
 from .guardian import Guard
-from .stack import STACK, LocalStack, ports_free, tools
+from .stack import LOCAL, STACK, LocalStack, ports_free, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps, run_logged, wait_until
 from .summary import ScrapeSummary, Summary, faults, print_table
 from .toolchain import Failed, cache
@@ -246,6 +246,7 @@ def _finish(up: Up, standing: bool) -> int:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make up", description=__doc__)
     parser.add_argument("--stack", default=STACK)
+    parser.add_argument("--local", type=Path, default=LOCAL, help="the stack's state folder")
     parser.add_argument("--json", action="store_true", help="print summary.json at the end")
     asked = parser.parse_args(argv)
     if asked.stack != STACK:
@@ -257,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     console = Console(stderr=asked.json)
     try:
-        stack = LocalStack(tools())
+        stack = LocalStack(tools(), asked.local)
         with stack.alone():
             code = bring_up(stack, console)
             if asked.json:
