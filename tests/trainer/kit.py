@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -196,7 +197,7 @@ def _rank_main(worker_file: str, environment: dict[str, str], log: str) -> None:
     os._exit(code)
 
 
-def _context() -> multiprocessing.context.ForkServerContext:
+def _context() -> ForkServerContext:
     """Ranks are forked from a clean process that has imported once what every rank would (10 s of it)."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._dynamo", "trainer.worker", "tests.trainer.recorder"])

@@ -110,6 +110,11 @@ def test_a_short_answer_is_noticed_and_asked_for_again(
         stubber.add_response("get_object", {"Body": StreamingBody(io.BytesIO(content), len(content))})
     store.download("bucket", "key", target, 4, digest)
     assert target.read_bytes() == b"test"
+    for _ in range(2):
+        stubber.add_response("head_object", {"ContentLength": 4, "ETag": '"e"'})
+        stubber.add_response("get_object", {"Body": StreamingBody(io.BytesIO(b"tes"), 3)})
+    with pytest.raises(IntegrityError, match="came with 3 bytes"):
+        store.download("bucket", "key", tmp_path / "other", 4, digest)
 
 
 def test_an_object_that_changes_during_the_download_is_noticed(

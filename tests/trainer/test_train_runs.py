@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -148,19 +149,39 @@ def test_sigterm_is_a_stop_at_a_step_that_all_ranks_share(trained: Bench) -> Non
     assert saved is not None and saved.step == stopped["step"]
 
 
-def test_a_stop_that_cannot_save_says_that_an_older_checkpoint_is_what_there_is(trained: Bench) -> None:
+def break_disk_of(bench: Bench) -> None:
+    """From here on every save fails at its first write."""
+    local = bench.root / "node" / "runs" / "run" / "checkpoints"
+    local.rename(local.with_name("away"))
+    local.write_text("not a folder")
+
+
+def test_a_stop_that_cannot_save_ends_with_76_where_an_older_checkpoint_is(trained: Bench) -> None:
     settings = {
-        "steps": 200,
+        "steps": 400,
+        "model_args": {"step_seconds": 0.05},
+        "checkpoint": {"every_seconds": 2, "keep": 2},
+    }
+    ranks = Ranks(trained, run_config(**settings), 1, world=2)
+    until(lambda: len(ranks.events(0, "checkpoint")) >= 1, "a checkpoint")
+    break_disk_of(trained)
+    (ranks.gen_dir / "stop").write_text("notice")
+    assert ranks.wait() == [Exit.STOPPED_STALE, Exit.STOPPED_STALE]
+    assert [event["saved"] for rank in (0, 1) for event in ranks.events(rank, "stopped")] == [False, False]
+    saved = newest_complete(trained.store, trained.bucket, "run")
+    assert saved is not None and saved.step == ranks.events(0, "checkpoint")[0]["step"]
+
+
+def test_a_periodic_save_that_fails_ends_the_run_loudly(trained: Bench) -> None:
+    settings = {
+        "steps": 400,
         "model_args": {"step_seconds": 0.05},
         "checkpoint": {"every_seconds": 0.1, "keep": 2},
     }
     ranks = Ranks(trained, run_config(**settings), 1, world=2)
     until(lambda: len(ranks.events(0, "checkpoint")) >= 1, "a checkpoint")
-    local = trained.root / "node" / "runs" / "run" / "checkpoints"
-    local.rename(local.with_name("away"))
-    local.write_text("not a folder")  # as a dead disk: every save from here on fails
-    codes = ranks.wait()
-    assert codes == [Exit.CHECKPOINT, Exit.PEER_LOST]  # a periodic save that fails ends the run loudly
+    break_disk_of(trained)
+    assert ranks.wait() == [Exit.CHECKPOINT, Exit.PEER_LOST]
     assert "cannot be written" in ranks.report(0).message
 
 
@@ -193,7 +214,7 @@ def test_a_fenced_generation_ends_and_leaves_the_newer_one_alone(trained: Bench)
 def single_rank(trained: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Exit]:
     """A world of one in this very process."""
 
-    def train_here(**training: object) -> Exit:
+    def train_here(**training: Any) -> Exit:
         for name, value in rank_environment(0, 1, free_port(), None).items():
             monkeypatch.setenv(name, value)
         config = worker_config(trained, run_config(**training), 1, 1)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.trainer.kit import REGION, Bench, free_port, worker_config
 from trainer.contracts.run import RunConfig
 from trainer.contracts.worker import ExitReport, exit_file, generation_dir
 from trainer.data.manifest import DatasetName
@@ -17,6 +16,8 @@ from trainer.data.sample import CLASSES, make_sample
 from trainer.exit_codes import Exit
 from trainer.runs.config import read_file
 from trainer.train.lineage import fetch_files, newest_complete
+
+from tests.trainer.kit import REGION, Bench, free_port, worker_config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "trainer" / "examples" / "sample_run.yaml"

@@ -62,7 +62,7 @@ def _bar(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _report(manifest: DatasetManifest, text: str, as_json: bool, **more: str) -> None:
-    samples = dict.fromkeys(("train", "test"), 0)
+    samples: dict[str, int] = {"train": 0, "test": 0}
     for shard in manifest.shards:
         samples[shard.split] = samples.get(shard.split, 0) + shard.samples
     size = sum(shard.size_bytes for shard in manifest.shards)

@@ -136,7 +136,8 @@ def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
     """
     began = time.monotonic()
     rng_of_ranks = job.world.collect(capture_rng(job.world.device))
-    if rng_of_ranks is not None and job.checkpoints.newest_step != state.step:
+    if rng_of_ranks is not None:
+        is_new = job.checkpoints.newest_step != state.step
         manifest = job.checkpoints.save(
             state.step,
             state.step * order.global_batch,
@@ -145,14 +146,15 @@ def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
         )
         if reason == "best" and state.best_eval_loss is not None:
             job.checkpoints.mark_best(manifest, state.best_eval_loss)
-        job.events.write(
-            "checkpoint",
-            step=state.step,
-            seconds=time.monotonic() - began,
-            size_bytes=manifest.files[0].size_bytes,
-            sha256=manifest.files[0].sha256,
-            reason=reason,
-        )
+        if is_new:
+            job.events.write(
+                "checkpoint",
+                step=state.step,
+                seconds=time.monotonic() - began,
+                size_bytes=manifest.files[0].size_bytes,
+                sha256=manifest.files[0].sha256,
+                reason=reason,
+            )
     job.world.wait()
 
 
