@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 import pulumi_aws as aws
@@ -45,7 +44,7 @@ class CloudWatchArgs:
     alert_emails: list[str]
     """Addresses that get every alarm, after the owner confirmed the subscription. Empty: the topic alone."""
 
-    sns_topic_arn: Optional[str] = None
+    sns_topic_arn: str | None = None
     """A topic that exists already and lets CloudWatch publish. None: the stack makes its own."""
 
 
@@ -57,9 +56,7 @@ class CloudWatch(pulumi.ComponentResource):
     dashboard_url: str
     ready: list[pulumi.Resource]  # the log group that nodes write to
 
-    def __init__(
-        self, name: str, args: CloudWatchArgs, opts: Optional[pulumi.ResourceOptions] = None
-    ) -> None:
+    def __init__(self, name: str, args: CloudWatchArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:monitoring:CloudWatch", name, None, opts)
         self._name, self._args = name, args
         self._child = pulumi.ResourceOptions(parent=self)

@@ -1,7 +1,6 @@
 """Prometheus, Alertmanager and Grafana in a Kubernetes cluster that exists already."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -44,7 +43,7 @@ class ClusterMonitoring(pulumi.ComponentResource):
     release_name: str
 
     def __init__(
-        self, name: str, args: ClusterMonitoringArgs, opts: Optional[pulumi.ResourceOptions] = None
+        self, name: str, args: ClusterMonitoringArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("gputraining:monitoring:ClusterMonitoring", name, None, opts)
         self.release_name = f"{args.base_name}-monitoring"

@@ -1,7 +1,6 @@
 """Monitoring of a whole stack: CloudWatch always, Prometheus and Grafana where there is a cluster for them."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import pulumi
 
@@ -36,10 +35,10 @@ class MonitoringArgs:
     alert_emails: list[str]
     """Addresses that are told of every alarm, once they confirmed. Empty: the topic alone."""
 
-    sns_topic_arn: Optional[str] = None
+    sns_topic_arn: str | None = None
     """A topic that exists already. None: the stack makes its own."""
 
-    kubeconfig: Optional[pulumi.Input[str]] = None
+    kubeconfig: pulumi.Input[str] | None = None
     """How to reach a Kubernetes cluster that exists already. None: no Prometheus, CloudWatch alone."""
 
 
@@ -51,9 +50,7 @@ class Monitoring(pulumi.ComponentResource):
     log_group_name: str
     ready: list[pulumi.Resource]  # what must exist before a node boots
 
-    def __init__(
-        self, name: str, args: MonitoringArgs, opts: Optional[pulumi.ResourceOptions] = None
-    ) -> None:
+    def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:monitoring:Monitoring", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         cloudwatch = CloudWatch(
