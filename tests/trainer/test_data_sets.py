@@ -61,11 +61,13 @@ def test_what_was_published_arrives(bench: Bench, source: Path, tmp_path: Path) 
     assert max(reports) == (total, total)
 
 
-def test_a_version_is_published_once(bench: Bench, source: Path) -> None:
+def test_a_version_is_published_once_and_never_changes(bench: Bench, source: Path, tmp_path: Path) -> None:
     manifest = describe(source, NAME)
     publish_dataset(bench.store, bench.location, source, manifest)
+    write_numbered_dataset(source, samples=60)
     with pytest.raises(ConfigurationError, match=r"numbers@v1 exists already.*choose another version"):
-        publish_dataset(bench.store, bench.location, source, manifest)
+        publish_dataset(bench.store, bench.location, source, describe(source, NAME))
+    assert sync_dataset(bench.store, bench.location, "numbers", "v1", tmp_path / "synced") == manifest
 
 
 def test_a_version_without_manifest_does_not_exist(bench: Bench, source: Path, tmp_path: Path) -> None:
