@@ -55,19 +55,22 @@ class Cloud:
 
     def instances(self) -> list[dict[str, Any]]:
         """Every instance that a group started, as DescribeInstances has it, with the group's view added."""
-        states: dict[str, dict[str, Any]] = {}
-        for page in self._autoscaling.get_paginator("describe_auto_scaling_instances").paginate():
-            for entry in page["AutoScalingInstances"]:
-                states[entry["InstanceId"]] = entry
-        found = []
-        for page in self._ec2.get_paginator("describe_instances").paginate():
-            for instance in (i for r in page["Reservations"] for i in r["Instances"]):
-                tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-                if instance["InstanceId"] in states or GROUP_TAG in tags:
-                    instance["Group"] = tags.get(GROUP_TAG, "")
-                    instance["Member"] = states.get(instance["InstanceId"], {})
-                    found.append(instance)
-        return found
+        found = [
+            instance
+            for page in self._ec2.get_paginator("describe_instances").paginate()
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
+        ]
+        states = {
+            entry["InstanceId"]: entry
+            for page in self._autoscaling.get_paginator("describe_auto_scaling_instances").paginate()
+            for entry in page["AutoScalingInstances"]
+        }
+        for instance in found:
+            tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            instance["Group"] = tags.get(GROUP_TAG, "")
+            instance["Member"] = states.get(instance["InstanceId"], {})
+        return [instance for instance in found if instance["Group"] or instance["Member"]]
 
     def instance(self, description: dict[str, Any]) -> Instance:
         """An instance that its group has let go of but that still runs counts as Detached."""

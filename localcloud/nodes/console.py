@@ -9,6 +9,7 @@ from typing import Any
 
 LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+Z) bootstrap: (.+)$")
 AGENT_STARTED = "agent started"
+FAILED = "FAILED "
 
 
 def parse(line: str) -> tuple[float, str] | None:
@@ -27,13 +28,15 @@ class Console:
         self.steps: list[dict[str, Any]] = []
         self.boot_seconds: float | None = None  # until the agent was started
         self.agent_started = False
+        self.failure: str | None = None  # `55 BOOT_RELEASE_HASH: …`, as the bootstrap gave it
         self._offset = 0
         self._first: float | None = None
 
     def restart(self) -> None:
         """A new boot begins; what the file holds already belongs to the last one."""
         self._offset = self.path.stat().st_size if self.path.exists() else 0
-        self.steps, self.boot_seconds, self.agent_started, self._first = [], None, False, None
+        self.steps, self.boot_seconds, self.agent_started, self.failure = [], None, False, None
+        self._first = None
 
     def read(self) -> bool:
         """Take in complete new lines; True if there was a step among them."""
@@ -55,5 +58,7 @@ class Console:
         self._first = at if self._first is None else self._first
         seconds = round(at - self._first, 3)
         self.steps.append({"step": text, "seconds": seconds})
+        if text.startswith(FAILED):
+            self.failure = text.removeprefix(FAILED).strip()
         if text.startswith(AGENT_STARTED):
             self.agent_started, self.boot_seconds = True, seconds

@@ -14,6 +14,7 @@ from trainer.exit_codes import Exit
 
 REPLACE = frozenset({Exit.DEVICE, Exit.RESET, Exit.PERFORMANCE})
 BOOT_FAULTS = frozenset(code for code in Exit if code.name.startswith("BOOT_"))
+BOOTABLE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", "InService"})
 GONE_STATES = frozenset({"shutting-down", "terminated", "stopped"})
 
 
@@ -85,7 +86,7 @@ def decide(instances: Sequence[Instance], nodes: Sequence[Node], now: float) -> 
         if (action := _for_node(node, present.get(node.instance_id), now)) is not None
     ]
     for instance in present.values():
-        if instance.instance_id not in known and not instance.lifecycle_state.startswith("Terminat"):
+        if instance.instance_id not in known and instance.lifecycle_state in BOOTABLE:
             actions.append(Action(Do.BOOT, instance.instance_id, f"capacity of {instance.group}"))
     return actions
 

@@ -57,11 +57,20 @@ def environment(site: Site, instance_id: str, root: Path, metadata_endpoint: str
         "TRAINER_START_HOOK": str(START_HOOK),
         "AWS_ENDPOINT_URL": site.endpoint,
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_endpoint,
-        "PYTHONDONTWRITEBYTECODE": "1",  # the image is shared and not the node's to write
+        **_bytecode(site),
         MARKER: str(site.local),
         NODE_MARKER: instance_id,
         **site.extra_environment,
     }
+
+
+def _bytecode(site: Site) -> dict[str, str]:
+    """The image is shared and not the nodes' to write. One that holds no compiled modules gets a place for them
+    beside the nodes: without it every start of torch or of the AWS client would compile its modules anew."""
+    compiled = site.image_dir / "lib" / "python3" / "site-packages" / "torch" / "__pycache__"
+    if compiled.is_dir():
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PYTHONPYCACHEPREFIX": str(site.local / "pycache")}
 
 
 class NodeProcess:
@@ -224,6 +233,7 @@ class NodeProcess:
             "notice": self.notice,
             "steps": self.console.steps,
             "bootSeconds": self.console.boot_seconds,
+            "bootFailure": self.console.failure,
             "updatedAt": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         }
         path = self.folder / "node.json"

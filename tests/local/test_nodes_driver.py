@@ -29,7 +29,9 @@ def test_capacity_boots_a_node(state: str) -> None:
     assert done(instance(state), None) is Do.BOOT
 
 
-@pytest.mark.parametrize("found", [instance("Terminating:Wait"), instance(ec2="terminated"), None])
+@pytest.mark.parametrize(
+    "found", [instance("Terminating:Wait"), instance("Detached"), instance(ec2="terminated"), None]
+)
 def test_what_leaves_is_not_booted(found: Instance | None) -> None:
     assert done(found, None) is None
 

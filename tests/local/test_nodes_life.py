@@ -13,18 +13,15 @@ from typing import Any
 
 import pytest
 
-from localcloud.aws.server import ACCOUNT_ID, AwsServer
+from localcloud.aws.server import AwsServer
 from localcloud.daemons import MARKER, find_leavings
 from localcloud.nodes import control
 from localcloud.nodes.cloud import ADDRESS_TAG, Cloud
-from localcloud.nodes.process import Site
 from localcloud.nodes.service import AnotherDriver, Service, lock
-from localcloud.processes import identify
-from localcloud.toolchain import paths
-from tests.local.cloud_kit import REGION, Cluster
+from tests.local.cloud_kit import REGION
+from tests.local.node_kit import NOTICE_SECONDS, World, alive
 
 STUB = Path(__file__).with_name("stub_agent.py")
-NOTICE_SECONDS = 1.5
 
 
 def user_data(group: str, behaviour: str) -> str:
@@ -42,57 +39,8 @@ exec $TRAINER_START_HOOK
 """
 
 
-class World:
-    """A cloud, its clusters and one driver, stepped by whoever waits."""
-
-    def __init__(self, aws: AwsServer, local: Path, image: Path):
-        self.aws, self.local = aws, local
-        self.site = Site(
-            local=local, image_dir=image, metadata_mock=paths().metadata_mock, endpoint=aws.endpoint,
-            region=REGION, account_id=ACCOUNT_ID, extra_environment={"TRAINER_RESTART_SECONDS": "0"},
-        )  # fmt: skip
-        self.service = Service(self.site, Cloud(aws.endpoint, REGION), NOTICE_SECONDS)
-        self.clusters: dict[str, Cluster] = {}
-
-    def group(self, name: str, behaviour: str, desired: int = 1, **changes: Any) -> str:
-        cluster = Cluster(self.aws.endpoint, user_data(name, behaviour))
-        self.clusters[name] = cluster
-        if "mixed" in changes:
-            changes = cluster.mixed(*changes["mixed"])
-        cluster.group(name, desired, **changes)
-        return name
-
-    def states(self, group: str) -> dict[str, str]:
-        return self.clusters[group].states(group)
-
-    def until(self, holds: Any, what: str, limit_seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + limit_seconds
-        while True:
-            self.service.step(time.monotonic())
-            if holds():
-                return
-            assert time.monotonic() < deadline, f"waited {limit_seconds:.0f} s for {what}: {self.consoles()}"
-            time.sleep(0.05)
-
-    def in_service(self, group: str, count: int = 1) -> list[str]:
-        self.until(
-            lambda: list(self.states(group).values()) == ["InService"] * count,
-            f"{count} in service in {group}",
-        )
-        return list(self.states(group))
-
-    def record(self, instance_id: str) -> dict[str, Any]:
-        return json.loads((self.site.nodes / instance_id / "node.json").read_text())
-
-    def console(self, instance_id: str) -> str:
-        return (self.site.nodes / instance_id / "console.log").read_text()
-
-    def consoles(self) -> str:
-        return "\n".join(path.read_text()[-500:] for path in self.site.nodes.glob("*/console.log"))
-
-    def worker(self, instance_id: str) -> int:
-        state = self.site.nodes / instance_id / "root" / "var" / "lib" / "trainer"
-        return int((state / "worker.pid").read_text())
+def stub_group(world: World, name: str, behaviour: str, **options: Any) -> str:
+    return world.group(name, user_data(name, behaviour), **options)
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +56,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             assert find_leavings(local) == [], "nothing runs after the driver's end"
 
 
-def alive(pid: int) -> bool:
-    found = identify(pid)
-    return found is not None and found.alive()
-
-
 def test_a_node_boots_from_the_user_data_of_its_template(world: World) -> None:
-    group = world.group("boot", "serve")
+    group = stub_group(world, "boot", "serve")
     (instance_id,) = world.in_service(group)
     record = world.record(instance_id)
     assert record["state"] == "running"
@@ -132,7 +75,7 @@ def test_a_node_boots_from_the_user_data_of_its_template(world: World) -> None:
 def test_a_node_has_an_environment_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the caller")
     monkeypatch.setenv("SOMETHING", "of the caller")
-    group = world.group("environment", "serve")
+    group = stub_group(world, "environment", "serve")
     (instance_id,) = world.in_service(group)
     root = world.site.nodes / instance_id / "root"
     found = dict(
@@ -146,7 +89,7 @@ def test_a_node_has_an_environment_of_its_own(world: World, monkeypatch: pytest.
 
 
 def test_a_spot_notice_reaches_the_node_then_its_instance_ends_and_is_replaced(world: World) -> None:
-    group = world.group("spot", "serve", desired=2, mixed=(1, 0))
+    group = stub_group(world, "spot", "serve", desired=2, mixed=(1, 0))
     first, second = world.in_service(group, 2)
     assert [world.record(i)["lifecycle"] for i in (first, second)] == ["on-demand", "spot"]
     (world.local / "control").mkdir(exist_ok=True)
@@ -164,7 +107,7 @@ def test_a_spot_notice_reaches_the_node_then_its_instance_ends_and_is_replaced(w
 
 
 def test_scale_in_is_announced_in_the_metadata_and_waits_for_the_node(world: World) -> None:
-    group = world.group("leave", "serve")
+    group = stub_group(world, "leave", "serve")
     (instance_id,) = world.in_service(group)
     world.clusters[group].autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
     world.until(lambda: world.states(group) == {}, "the node's answer to the terminating hook")
@@ -173,7 +116,7 @@ def test_scale_in_is_announced_in_the_metadata_and_waits_for_the_node(world: Wor
 
 
 def test_kill_9_of_a_node_leaves_nothing_and_replaces_it(world: World) -> None:
-    group = world.group("crash", "serve")
+    group = stub_group(world, "crash", "serve")
     (instance_id,) = world.in_service(group)
     worker = world.worker(instance_id)
     assert alive(worker)
@@ -185,7 +128,7 @@ def test_kill_9_of_a_node_leaves_nothing_and_replaces_it(world: World) -> None:
 
 
 def test_the_agent_alone_killed_is_started_again_as_by_systemd(world: World) -> None:
-    group = world.group("restart", "serve")
+    group = stub_group(world, "restart", "serve")
     (instance_id,) = world.in_service(group)
     started = next(
         s["step"] for s in world.record(instance_id)["steps"] if s["step"].startswith("agent started")
@@ -198,7 +141,7 @@ def test_the_agent_alone_killed_is_started_again_as_by_systemd(world: World) -> 
 
 @pytest.mark.parametrize(("code", "name"), [(0, "0 DONE"), (20, "20 DATASET")])
 def test_an_exit_that_keeps_the_instance(world: World, code: int, name: str) -> None:
-    group = world.group(f"stay-{code}", f"exit:{code}")
+    group = stub_group(world, f"stay-{code}", f"exit:{code}")
     (instance_id,) = world.in_service(group)
     world.until(lambda: world.record(instance_id)["exitName"] == name, "the exit")
     worker = world.worker(instance_id)
@@ -209,7 +152,7 @@ def test_an_exit_that_keeps_the_instance(world: World, code: int, name: str) -> 
 
 
 def test_a_broken_device_replaces_the_node(world: World) -> None:
-    group = world.group("replace", "exit:10")
+    group = stub_group(world, "replace", "exit:10")
     world.until(lambda: len(world.states(group)) == 1, "the launch")
     (instance_id,) = world.states(group)
     world.until(lambda: instance_id not in world.states(group), "the replacement")
@@ -218,7 +161,7 @@ def test_a_broken_device_replaces_the_node(world: World) -> None:
 
 
 def test_a_request_to_reboot_starts_the_agent_again(world: World) -> None:
-    group = world.group("reboot", "exit:11")
+    group = stub_group(world, "reboot", "exit:11")
     world.until(lambda: len(world.states(group)) == 1, "the launch")
     (instance_id,) = world.states(group)
     world.until(
@@ -250,7 +193,7 @@ def test_a_second_driver_for_the_same_folder_is_refused(world: World) -> None:
 
 
 def test_nodes_of_a_killed_driver_are_reported_and_replaced(world: World) -> None:
-    group = world.group("orphan", "serve")
+    group = stub_group(world, "orphan", "serve")
     (instance_id,) = world.in_service(group)
     worker = world.worker(instance_id)
     world.service = Service(world.site, Cloud(world.aws.endpoint, REGION), NOTICE_SECONDS)
