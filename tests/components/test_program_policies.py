@@ -1,6 +1,7 @@
 """The whole program with each committed stack file, judged by the policy pack as a preview would judge it.
 
-Ids that AWS gives are unknown here, as they are at a first preview: a rule that could only judge at `up` would show.
+Ids that AWS gives are unknown here, as they are at a first preview: a rule that could only judge at `up`
+would show.
 """
 
 from __future__ import annotations
