@@ -147,7 +147,7 @@ class Agent:
         return None
 
     def _goodbye(self, code: Exit) -> Exit:
-        if self._notice is not None:
+        if self._notice == "termination":  # a spot interruption waits for no hook
             self.node.lifecycle.complete(self.node.document.terminating_hook, "CONTINUE")
         get_logger().info("leaving", code=int(code), name=code.name)
         return code

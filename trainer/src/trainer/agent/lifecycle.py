@@ -164,6 +164,10 @@ class Lifecycle:
         try:
             call()
         except (ClientError, BotoCoreError) as error:
-            get_logger().warning(f"{name} failed", error=" ".join(str(error).split()))
+            text = " ".join(str(error).split())
+            if "No active Lifecycle Action" in text:  # answered before: the agent was restarted
+                get_logger().info(f"{name}: nothing waits for it")
+            else:
+                get_logger().warning(f"{name} failed", error=text)
             return False
         return True

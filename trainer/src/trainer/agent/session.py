@@ -244,7 +244,6 @@ class Session:
     def _generation_ended(self, workers: Workers) -> None:
         self._read_events()
         result = workers.result()
-        workers.kill()
         self._workers, self._kill_at = None, None
         self.node.state.set("trainer_run_active", 0)
         get_logger().info("workers ended", code=result.code, reason=result.message, step=self._meter.step)

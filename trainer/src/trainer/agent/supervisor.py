@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from .membership import gravest
 
 # The chain of a stop, each shorter than the one before: systemd 110, agent 100, torchrun 90, save at most 60.
 SHUTDOWN_SECONDS = 90
+LINGER_SECONDS = 2.0  # what is left to a rank between its exit report and its end
 OWNER_VARIABLE = "TRAINER_GENERATION_DIR"
 
 WorkerArgv = Callable[[WorkerConfig, Path], list[str]]
@@ -37,7 +38,15 @@ def torchrun_argv(config: WorkerConfig, folder: Path) -> list[str]:
         *("--nnodes", str(len(generation.members)), "--node-rank", str(config.node_rank)),
         *("--nproc-per-node", str(generation.members[config.node_rank].local_world_size)),
         *("--master-addr", generation.master_address, "--master-port", str(generation.master_port)),
-        *("--max-restarts", "0", "-m", "trainer.worker", str(folder / WORKER_FILE)),
+        *(
+            "--max-restarts",
+            "0",
+            "--monitor-interval",
+            "0.2",
+            "-m",
+            "trainer.worker",
+            str(folder / WORKER_FILE),
+        ),
     ]
 
 
@@ -69,7 +78,8 @@ class Workers:
     folder: Path
     argv: WorkerArgv = torchrun_argv
     _process: subprocess.Popen[bytes] | None = None
-    _killed: bool = field(default=False)
+    _killed: bool = False
+    _reported_at: float | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +98,14 @@ class Workers:
             )
 
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        """False once nothing runs any more; torchrun, which takes seconds to end after a failure, is not waited for."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        codes = [report.code for rank in local_ranks(self.config) if (report := self._report(rank))]
+        if len(codes) < len(local_ranks(self.config)) or Exit.DONE in codes:
+            return True
+        self._reported_at = self._reported_at or time.monotonic()
+        return time.monotonic() - self._reported_at < LINGER_SECONDS
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """All ranks of all nodes stop at one step and save. The first reason counts."""
@@ -107,27 +124,21 @@ class Workers:
         kill_leftovers(self.folder)
 
     def result(self) -> ExitReport:
-        """How the generation ended on this node: the gravest report of its ranks. Call when no worker runs."""
+        """End what is left, and tell how the generation ended on this node: by the gravest report of its ranks."""
+        self.kill()
         status = self._process.returncode if self._process is not None else None
-        reports = [report for rank in local_ranks(self.config) if (report := self._report(rank))]
-        missing = len(local_ranks(self.config)) - len(reports)
-        if status == 0 and missing == 0 and not self._killed:
-            code = gravest([report.code for report in reports])
-        else:
-            # A worker that left no report was killed, or its peer took it down with it.
-            lost = [int(Exit.PEER_LOST)] if missing or self._killed else []
-            code = gravest([report.code for report in reports] + lost)
-            if code == Exit.DONE and status != 0:
-                code = int(Exit.BUG)
+        ranks = local_ranks(self.config)
+        reports = [report for rank in ranks if (report := self._report(rank))]
+        codes = [report.code for report in reports]
+        if len(reports) < len(
+            ranks
+        ):  # a worker that left no report was killed, or its peer took it down with it
+            codes.append(int(Exit.PEER_LOST))
+        code = gravest(codes)
         step = max((report.step for report in reports if report.step is not None), default=None)
         message = next((report.message for report in reports if report.code == code), None)
-        if message is None:
-            message = (
-                "ended by the agent"
-                if self._killed
-                else f"a worker ended without a report (torchrun: {status})"
-            )
-        return ExitReport(code=code, message=message, step=step)
+        ended = "the agent ended the workers" if self._killed else f"a worker was killed (torchrun: {status})"
+        return ExitReport(code=code, message=message or f"{ended} before they could report", step=step)
 
     def _report(self, rank: int) -> ExitReport | None:
         try:
