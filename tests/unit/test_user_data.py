@@ -78,7 +78,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def minimal_release(folder: Path, wheel_hash: str | None = None) -> bytes:
+def minimal_release(folder: Path, wheel_hash: str | None = None, pin_hash: bool = True) -> bytes:
     """A release tar with one wheel that brings the command `trainer`."""
     wheel = folder / "trainer_stub-1.0-py3-none-any.whl"
     info = "trainer_stub-1.0.dist-info"
@@ -92,8 +92,10 @@ def minimal_release(folder: Path, wheel_hash: str | None = None) -> bytes:
         for name, text in files.items():
             archive.writestr(name, text)
         archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
-    pin = f"trainer-stub==1.0 --hash=sha256:{wheel_hash or sha256(wheel.read_bytes())}\n"
-    (folder / "requirements.txt").write_text(pin)
+    pin = "trainer-stub==1.0"
+    if pin_hash:
+        pin += f" --hash=sha256:{wheel_hash or sha256(wheel.read_bytes())}"
+    (folder / "requirements.txt").write_text(f"{pin}\n")
     path = folder / "release.tar"
     with tarfile.open(path, "w") as tar:
         tar.add(wheel, f"wheels/{wheel.name}")
@@ -307,6 +309,11 @@ class TestABootThatFails:
         self.assert_failed(bench, done, Exit.BOOT_INSTALL, "pip")
         self.assert_abandoned(bench)
 
+    def test_a_wheel_that_the_lock_pins_without_a_hash(self, bench: Bench) -> None:
+        done = bench.run(publish(bench, minimal_release(bench.folder, pin_hash=False)))
+        self.assert_failed(bench, done, Exit.BOOT_INSTALL, "pip")
+        self.assert_abandoned(bench)
+
     def test_a_release_that_is_no_tar(self, bench: Bench) -> None:
         done = bench.run(publish(bench, b"no tar"))
         self.assert_failed(bench, done, Exit.BOOT_INSTALL, "tar")
@@ -382,15 +389,29 @@ class TestTheCircuitBreaker:
 class TestTheUnit:
     """Without a start hook the agent becomes a systemd service of its own user."""
 
-    @pytest.fixture
-    def unit(self, bench: Bench, ready: BootVariables) -> dict[str, str]:
-        done = bench.run(ready)
+    @pytest.fixture(scope="class")
+    def booted(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, BootVariables, list[str]]:
+        """A node after its boot, what it was told, and the calls that it made; all tests here share it."""
+        bench = Bench(tmp_path_factory.mktemp("node"))
+        boot = publish(bench, minimal_release(bench.folder))
+        done = bench.run(boot)
         assert done.returncode == 0, done.stdout + done.stderr
+        return bench, boot, bench.calls
+
+    @pytest.fixture
+    def bench(self, booted: tuple[Bench, BootVariables, list[str]]) -> Bench:
+        return booted[0]
+
+    @pytest.fixture
+    def unit(self, bench: Bench) -> dict[str, str]:
         text = (bench.root / "etc/systemd/system/trainer.service").read_text()
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
-    def test_the_service_is_enabled_once_its_unit_is_known(self, bench: Bench, unit: dict[str, str]) -> None:
-        assert [call for call in bench.calls if call.startswith(("systemctl", "useradd"))] == [
+    def test_the_service_is_enabled_once_its_unit_is_known(
+        self, booted: tuple[Bench, BootVariables, list[str]]
+    ) -> None:
+        bench, _, calls = booted
+        assert [call for call in calls if call.startswith(("systemctl", "useradd"))] == [
             f"useradd --system --user-group --home-dir {bench.root}/var/lib/trainer --no-create-home "
             "--shell /usr/sbin/nologin trainer",
             "systemctl daemon-reload",
@@ -398,10 +419,13 @@ class TestTheUnit:
         ]
 
     def test_a_second_run_does_not_reload_systemd(
-        self, bench: Bench, ready: BootVariables, unit: dict[str, str]
+        self, booted: tuple[Bench, BootVariables, list[str]]
     ) -> None:
-        assert bench.run(ready).returncode == 0
-        assert bench.calls_of("systemctl daemon-reload") == ["systemctl daemon-reload"]
+        bench, boot, _ = booted
+        before = len(bench.calls)
+        assert bench.run(boot).returncode == 0
+        again = [call for call in bench.calls[before:] if call.startswith("systemctl")]
+        assert again == ["systemctl enable --now trainer.service"]
 
     def test_it_starts_the_agent_with_the_document_and_the_state_folder(
         self, bench: Bench, unit: dict[str, str]
