@@ -82,22 +82,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self.engine_address = request.engine_address or self.engine_address
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
 
-    def Attach(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self.engine_address = request.address
-        return empty_pb2.Empty()
-
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         return plugin_pb2.PluginInfo(version=self.package.version)
 
     def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
         schema = {"name": self.package.name, "version": self.package.version}
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
-
-    def GetMapping(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return provider_pb2.GetMappingResponse()
-
-    def GetMappings(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return provider_pb2.GetMappingsResponse()
 
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
         return empty_pb2.Empty()

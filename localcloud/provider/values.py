@@ -144,16 +144,3 @@ def reveal(tree: Tree) -> Tree:
     if isinstance(tree, list):
         return [reveal(value) for value in tree]
     return tree
-
-
-def has_unknown(tree: Tree) -> bool:
-    """Whether any leaf is unknown."""
-    if tree is UNKNOWN:
-        return True
-    if isinstance(tree, Secret):
-        return has_unknown(tree.value)
-    if isinstance(tree, dict):
-        return any(has_unknown(value) for value in tree.values())
-    if isinstance(tree, list):
-        return any(has_unknown(value) for value in tree)
-    return False

@@ -83,7 +83,7 @@ def test_the_split_follows_the_policy_that_auto_scaling_gets(base: int, percent:
     (group,) = stack(purchase={"onDemandBase": base, "spotPercent": percent}).gpu_groups
     policy = plan_purchase(group.instance_types, group.purchase)
     assert policy is not None
-    above = 100
+    above = 1000
     on_demand, _ = split_purchase(group, base + above)
     assert on_demand == policy.on_demand_base_nodes + policy.on_demand_percent_above_base * above // 100
 

@@ -44,6 +44,7 @@ def test_a_preview_is_given_for_any_stack_and_realises_nothing(stack: str) -> No
         (without("GPU_TRAINING_LOCAL_ENDPOINT"), "GPU_TRAINING_LOCAL_ENDPOINT is not set"),
         ({**LOCAL, "PULUMI_BACKEND_URL": "https://api.pulumi.com"}, "must be file://"),
         ({**LOCAL, "PULUMI_BACKEND_URL": "s3://state"}, "must be file://"),
+        ({**LOCAL, "PULUMI_BACKEND_URL": "s3:///srv/project/.local/pulumi"}, "must be file://"),
         ({**LOCAL, "PULUMI_BACKEND_URL": "file://~"}, "must be file://"),
         ({**LOCAL, "PULUMI_BACKEND_URL": "file:///home/someone"}, "lies outside /srv/project/.local"),
         (

@@ -29,8 +29,8 @@ time.sleep(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_its_port_and_ends_quietly(package: str, number: int) -> None:
     command = [sys.executable, "-m", f"localcloud.provider.{package}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as plugin:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=pipe, stderr=pipe) as plugin:
         assert plugin.stdout is not None
         with grpc.insecure_channel(f"127.0.0.1:{int(plugin.stdout.readline())}") as channel:
             stub = provider_pb2_grpc.ResourceProviderStub(channel)

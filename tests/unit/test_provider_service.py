@@ -100,7 +100,8 @@ def update(
 
 
 def fault(error: pytest.ExceptionInfo[grpc.RpcError]) -> str:
-    text = error.value.details()  # type: ignore[attr-defined]
+    assert isinstance(error.value, grpc.Call)
+    text = error.value.details() or ""
     assert "\n" not in text
     return text
 
@@ -149,6 +150,21 @@ def test_the_default_version_follows_where_it_is_asked_to(previewing: Any) -> No
     assert state["defaultVersion"] is UNKNOWN
 
 
+def test_a_default_version_that_the_program_gives_is_known(previewing: Any) -> None:
+    old = {"name": "n", "imageId": "ami-1", "defaultVersion": 1, "updateDefaultVersion": True}
+    state = update(
+        previewing, TEMPLATE, {**STATE, **old}, old, {**old, "imageId": "ami-2", "defaultVersion": 2}
+    )
+    assert state["defaultVersion"] == 2
+
+
+def test_unknown_tags_make_all_tags_unknown_and_an_unknown_tag_only_itself(previewing: Any) -> None:
+    whole = create(previewing, "aws:ec2/vpc:Vpc", {"tags": UNKNOWN})
+    one = create(previewing, "aws:ec2/vpc:Vpc", {"tags": {"owner": UNKNOWN}})
+    assert whole["tagsAll"] is UNKNOWN
+    assert one["tagsAll"] == {"team": "x", "owner": UNKNOWN}
+
+
 def test_an_input_that_was_taken_away_leaves_the_state(previewing: Any) -> None:
     old = {"name": "n", "keyName": "k"}
     assert "keyName" not in update(previewing, TEMPLATE, {**STATE, **old}, old, {"name": "n"})
@@ -172,6 +188,7 @@ def test_diff_tells_paths_kinds_and_order(previewing: Any) -> None:
         "tags.a": "UPDATE",
         "tags.b": "ADD",
     }
+    assert all(entry.inputDiff for entry in answer.detailedDiff.values())
     assert (list(answer.replaces), list(answer.diffs)) == (["region"], ["region", "tags"])
     assert answer.deleteBeforeReplace
 
@@ -203,9 +220,8 @@ def test_the_use_of_a_stand_in_is_said_and_a_type_without_a_row_is_warned_of_onc
     engine = Engine()
     with listening(engine) as address, plugin(aws.PACKAGE, address) as stub:
         configure(stub)
-        for _ in range(2):
-            state = create(stub, "aws:eks/cluster:Cluster", {"name": "k"})
-    assert state == {"name": "k", "region": "eu-west-1"}
+        states = [create(stub, "aws:eks/cluster:Cluster", {"name": "k"}) for _ in range(2)]
+    assert states[0] == {"name": "k", "region": "eu-west-1"}
     (info, said), (warning, unknown) = engine.lines
     assert (info, warning) == (engine_pb2.INFO, engine_pb2.WARNING)
     assert "stand-in aws provider" in said

@@ -238,6 +238,15 @@ def test_other_efa_layouts_matter_only_with_efa(
     assert any("another layout of EFA interfaces" in line for line in found) == refused
 
 
+def test_one_efa_is_enough_for_auto_to_turn_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = dict(group_rules.INSTANCE_TYPES)
+    plain = types["g6.12xlarge"]
+    types["g6.other"] = plain.model_copy(update={"name": "g6.other", "efa_layout": plain.efa_layout[::-1]})
+    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
+    found = lines("dev", group(instanceTypes=["g6.12xlarge", "g6.other"], zones=["us-east-1a"]))
+    assert any("another layout" in line for line in found)
+
+
 def test_types_with_and_without_efa_may_share_a_group_where_auto_turns_it_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

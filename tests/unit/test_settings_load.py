@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from components.settings import Settings, SettingsError, load
@@ -191,6 +191,12 @@ def test_a_secret_is_neither_in_the_message_nor_in_the_repr() -> None:
     assert "s3cr3t" not in repr(load("dev", namespace))
 
 
+def test_a_long_value_is_cut_in_the_message() -> None:
+    whole, cut = "A" * 58, "A" * 59  # 60 and 61 characters with the quotes
+    assert f"'{whole}' has the wrong form" in faults_of({**minimal(), "namePrefix": whole})[0]
+    assert f"'{'A' * 56}... has the wrong form" in faults_of({**minimal(), "namePrefix": cut})[0]
+
+
 def test_a_bug_in_a_rule_is_not_taken_for_a_broken_field(monkeypatch: pytest.MonkeyPatch) -> None:
     def buggy(settings: Settings):
         yield settings.regoin  # type: ignore[attr-defined]
@@ -232,15 +238,15 @@ def test_a_typo_in_any_key_at_any_depth_is_found_with_its_nearest_match(
     key = str(path[-1])
     place = data.draw(st.integers(0, len(key) - 1))
     typo = key[:place] + data.draw(st.sampled_from("xqz")) + key[place + data.draw(st.integers(0, 1)) :]
+    assume(typo != key)
     namespace = copy.deepcopy(FULL)
     holder: Any = namespace
     for step in path[:-1]:
         holder = holder[step]
     holder[typo] = holder.pop(key)
 
-    matching = [
-        fault for fault in faults_of(namespace, "prod") if fault.startswith(config_path((*path[:-1], typo)))
-    ]
+    at = config_path((*path[:-1], typo)) + ":"
+    matching = [fault for fault in faults_of(namespace, "prod") if fault.startswith(at)]
 
     assert len(matching) == 1
     assert ": unknown key; known here: " in matching[0]

@@ -1,7 +1,8 @@
 """The backend of local mode: what the local life needs is made in the AWS emulation, the rest stays declared.
 
 One file a service, thin functions over boto3. Which kinds are made is the `held` column of the tables; a test
-compares the two.
+compares the two. Of a kind that is made, what the local life needs is sent; where a call is fitted from the
+declaration as a whole (templates, groups, alarms, objects, endpoints), a property it has no place for is an error.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ _RENAME = {
     "initialLifecycleHooks": "LifecycleHookSpecificationList",
     "initialLifecycleHooks.name": "LifecycleHookName",
     "initialLifecycleHooks.notificationTargetArn": "NotificationTargetARN",
-    "loadBalancers": "LoadBalancerNames",
     "protectFromScaleIn": "NewInstancesProtectedFromScaleIn",
-    "trafficSources.identifier": "Identifier",
 }
 # Waiting, refreshing and deleting are the provider's own business and no part of the API's create or update
 # call; an instance refresh is kept as declared, since the emulation replaces no running node.
@@ -31,10 +29,8 @@ _NOT_IN_CALL = (
     "suspendedProcesses",
     "waitForCapacityTimeout",
     "waitForElbCapacity",
-    "warmPool",
     "vpcZoneIdentifiers",
 )
-_CREATION_ONLY = ("initialLifecycleHooks", "loadBalancers", "targetGroupArns", "trafficSources")
 
 
 def _parameters(call: Call, operation: str, *leave: str) -> dict[str, Any]:
@@ -93,7 +89,7 @@ def _group_update(call: Call) -> dict[str, Any]:
     client = call.clients("autoscaling")
     unchanged = () if call.changed("desiredCapacity") else ("desiredCapacity",)
     client.update_auto_scaling_group(
-        **_parameters(call, "UpdateAutoScalingGroup", *_CREATION_ONLY, *unchanged)
+        **_parameters(call, "UpdateAutoScalingGroup", "initialLifecycleHooks", *unchanged)
     )
     old, new = _group_tags(call, call.old_inputs), _group_tags(call, call.inputs)
     changed = [tag for key, tag in new.items() if old.get(key) != tag]

@@ -14,13 +14,10 @@ _MOVES = next(kind for kind in KINDS if kind.type.endswith(":LaunchTemplate")).m
 
 # Where Pulumi's word differs from EC2's by more than case and plural.
 _RENAME = {
-    "ramDiskId": "RamDiskId",
     "securityGroupNames": "SecurityGroups",
     "vpcSecurityGroupIds": "SecurityGroupIds",
     "networkInterfaces.securityGroups": "Groups",
     "networkInterfaces.ipv4AddressCount": "SecondaryPrivateIpAddressCount",
-    "networkInterfaces.ipv4Addresses": "PrivateIpAddresses",
-    "tagSpecifications.tags": "Tags",
 }
 _OF_THE_TEMPLATE = {
     "name",

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..values import Asset, Tree
 from .call import Call, Made, Realiser
-from .fit import Rename, parameters
+from .fit import parameters
 
 
 def _bucket_create(call: Call) -> Made:
@@ -63,9 +63,7 @@ def _part(put: str, remove: str | None, read: str, wrap: Callable[[Call], dict[s
     return Realiser(create, delete, lambda call: getattr(call.clients("s3"), read)(Bucket=call.id), write)
 
 
-def _fitted(
-    operation: str, tree: dict[str, Tree], rename: Rename | None = None
-) -> Callable[[Call], dict[str, Any]]:
+def _fitted(operation: str, tree: dict[str, Tree]) -> Callable[[Call], dict[str, Any]]:
     """Parameters by botocore's model; "@x" in `tree` stands for the input x."""
 
     def filled(call: Call, value: Tree) -> Tree:
@@ -73,7 +71,7 @@ def _fitted(
             return {key: filled(call, item) for key, item in value.items()}
         return call[value[1:]] if isinstance(value, str) and value.startswith("@") else value
 
-    return lambda call: parameters(call.clients("s3"), operation, filled(call, tree), rename)
+    return lambda call: parameters(call.clients("s3"), operation, filled(call, tree))
 
 
 def _lifecycle(call: Call) -> dict[str, Any]:

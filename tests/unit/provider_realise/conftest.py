@@ -1,0 +1,31 @@
+"""One emulation and its clients for a file's tests: loading a service's model takes longer than a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcloud.aws.server import AwsServer
+from localcloud.provider.kinds import Place
+from localcloud.provider.realise import Clients, Realising, isolate
+from tests.unit.emulated_stack import REGION, Stack, left_over
+
+
+@pytest.fixture(scope="module")
+def emulation() -> Iterator[Realising]:
+    with pytest.MonkeyPatch.context() as patch, AwsServer() as aws:
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "NO_PROXY", "no_proxy"):
+            patch.setenv(name, "")  # restored afterwards, whatever `isolate` writes
+        isolate()
+        account = Clients(aws.endpoint, REGION).account()
+        yield Realising(aws.endpoint, Place(REGION, account, {"team": "x"}))
+
+
+@pytest.fixture
+def stack(emulation: Realising) -> Iterator[Stack]:
+    """A stack in an empty account; when it is destroyed, the account is empty again."""
+    made = Stack(emulation)
+    yield made
+    made.destroy()
+    assert left_over(made) == {}
