@@ -65,6 +65,10 @@ CASES = [
         rules.tags_are_allowed,
         {("tags",): {"aws:cost": "1"}},
         'gpu-training:tags["aws:cost"]: the prefix aws: is AWS\'s own; choose another key',
+    ),
+    (
+        {("tags",): {"Name": "mine"}},
+        "gpu-training:tags.Name: the program sets this tag itself; choose another key",
         {("tags",): {"cost:aws": "1", "k": "one letter is enough"}},
     ),
     Case(
