@@ -74,8 +74,8 @@ class NetworkSettings(Section):
     )
     nat: Literal["none", "single", "per-az"] = Field(
         default="single",
-        description="NAT gateways. `none`: nodes reach S3 through the gateway endpoint and nothing else; "
-        "`single`: one for all zones; `per-az`: one a zone, so that no zone depends on "
+        description="NAT gateways. `none`: nodes reach S3 and the AWS services that they call through endpoints, and "
+        "nothing else; `single`: one for all zones; `per-az`: one a zone, so that no zone depends on "
         "another.",
     )
     flow_log_retention_days: int | None = Field(

@@ -220,6 +220,9 @@ def tags_are_allowed(s: Settings) -> Iterator[Fault]:
     for key, value in s.tags.items():
         if key.lower().startswith("aws:"):
             yield Fault(("tags", key), "the prefix aws: is AWS's own", "choose another key")
+        if key == "Name" or key.startswith("gpu-training:"):
+            # A key both here and on a resource would be a change for ever.
+            yield Fault(("tags", key), "the program sets this tag itself", "choose another key")
         if not 1 <= len(key) <= 128:
             yield Fault(("tags", key), f"the key has {len(key)} characters", "at least 1, at most 128")
         if len(value) > 256:
