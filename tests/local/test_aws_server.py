@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from localcloud.aws.server import ACCOUNT_ID, AwsServer
+from localcloud.aws.server import ACCOUNT_ID, AwsServer, OneAtATime
 from tests.local.cloud_kit import client
 
 COMMAND = [sys.executable, "-m", "localcloud.aws"]
@@ -61,3 +66,33 @@ def test_managed_policies_can_be_attached(tmp_path: Path) -> None:
         arn = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
         iam.attach_role_policy(RoleName="node", PolicyArn=arn)
         assert iam.list_attached_role_policies(RoleName="node")["AttachedPolicies"][0]["PolicyArn"] == arn
+
+
+def test_requests_take_turns_and_a_slow_sender_holds_nobody_up() -> None:
+    inside, most = 0, 0
+    arrived = threading.Event()
+
+    def app(environ: dict[str, Any], _: Any) -> list[bytes]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.01)
+        inside -= 1
+        return [environ["wsgi.input"].read()]
+
+    class SlowBody:
+        def read(self, _: int) -> bytes:
+            assert arrived.wait(10), "the others wait for this body"
+            return b"slow"
+
+    turns = OneAtATime(app, threading.RLock())
+    with ThreadPoolExecutor(9) as pool:
+        slow = pool.submit(turns, {"CONTENT_LENGTH": "4", "wsgi.input": SlowBody()}, None)
+        others = [
+            pool.submit(turns, {"CONTENT_LENGTH": "2", "wsgi.input": io.BytesIO(b"ok")}, None)
+            for _ in range(8)
+        ]
+        assert [b"".join(other.result(10)) for other in others] == [b"ok"] * 8
+        arrived.set()
+        assert list(slow.result(10)) == [b"slow"]
+    assert most == 1
