@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -90,3 +91,26 @@ def test_of_many_conditional_updates_of_one_version_one_wins(s3: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         codes = sorted(pool.map(update, range(1, 17)))
     assert codes == [200] + [412] * 15
+
+
+def policy(condition: dict[str, Any] | None) -> str:
+    statement: dict[str, Any] = {
+        "Effect": "Deny", "Principal": "*", "Action": "s3:*",
+        "Resource": ["arn:aws:s3:::bucket", "arn:aws:s3:::bucket/*"],
+    }  # fmt: skip
+    return json.dumps(
+        {"Version": "2012-10-17", "Statement": [statement | ({"Condition": condition} if condition else {})]}
+    )
+
+
+def test_a_policy_that_denies_plain_http_denies_nothing_on_loopback_and_others_still_do(s3: Any) -> None:
+    s3.put_object(Bucket="bucket", Key="read", Body=BODY)
+    try:
+        s3.put_bucket_policy(Bucket="bucket", Policy=policy({"Bool": {"aws:SecureTransport": "false"}}))
+        assert s3.get_object(Bucket="bucket", Key="read")["Body"].read() == BODY
+        s3.put_bucket_policy(Bucket="bucket", Policy=policy(None))
+        with pytest.raises(ClientError) as fault:
+            s3.get_object(Bucket="bucket", Key="read")
+        assert fault.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    finally:
+        s3.delete_bucket_policy(Bucket="bucket")

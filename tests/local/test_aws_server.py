@@ -86,10 +86,14 @@ def test_requests_take_turns_and_a_slow_sender_holds_nobody_up() -> None:
             return b"slow"
 
     turns = OneAtATime(app, threading.RLock())
+
+    def ignore(*_: object) -> None:
+        pass
+
     with ThreadPoolExecutor(9) as pool:
-        slow = pool.submit(turns, {"CONTENT_LENGTH": "4", "wsgi.input": SlowBody()}, None)
+        slow = pool.submit(turns, {"CONTENT_LENGTH": "4", "wsgi.input": SlowBody()}, ignore)
         others = [
-            pool.submit(turns, {"CONTENT_LENGTH": "2", "wsgi.input": io.BytesIO(b"ok")}, None)
+            pool.submit(turns, {"CONTENT_LENGTH": "2", "wsgi.input": io.BytesIO(b"ok")}, ignore)
             for _ in range(8)
         ]
         assert [b"".join(other.result(10)) for other in others] == [b"ok"] * 8
