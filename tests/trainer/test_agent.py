@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from trainer.agent.board import utc_now
 from trainer.agent.supervisor import kill_leftovers
 from trainer.contracts.node_document import SelfCheckSettings
-from trainer.contracts.run import RunPointer
+from trainer.contracts.run import Generation, Member, RunPointer, Versions
 from trainer.exit_codes import Exit
 
 from localcloud.aws.server import AwsServer
@@ -68,6 +69,33 @@ def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[
         assert cloud.store.get(cloud.bucket, f"runs/first/selfcheck/{id_}.json")
     cloud.run("second", steps=4)  # the nodes were kept and are ready for more
     assert cloud.result("second").status == "finished"
+
+
+def test_two_leaders_at_once_make_one_lineage(make_cloud: Callable[[int], Cloud]) -> None:
+    """Both believe to lead and write at the same moment, generation after generation: one wins each time."""
+    cloud = make_cloud(0)
+    members = [
+        Member(instance_id=f"i-{n}", group="gpu", address=f"10.0.0.{n}", local_world_size=1) for n in (1, 2)
+    ]
+    for n in (1, 2, 3):
+        before, etag = cloud.board.generation("race")
+        assert (before.n if before else 0) == n - 1
+        both = [
+            Generation(
+                n=n,
+                members=[me],
+                master_address=me.address,
+                master_port=29500,
+                versions=Versions(trainer="1", torch="2"),
+                published_at=me.instance_id,
+            )
+            for me in members
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            won = list(pool.map(lambda mine, seen=etag: cloud.board.publish("race", mine, seen), both))
+        assert sorted(won) == [False, True]
+        now, _ = cloud.board.generation("race")
+        assert now == both[won.index(True)]
 
 
 def test_a_worker_killed_by_the_system_leads_to_generation_2_on_the_same_nodes(

@@ -10,14 +10,19 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from trainer.agent.events import Meter, Tail, progress_of
 from trainer.contracts.worker import WorkerEvent
 from trainer.errors import ConfigurationError
+from trainer.obs.cloudwatch import LogShipper
 from trainer.obs.exporter import Exporter, NodeState
 from trainer.obs.logs import bind, configure, get_logger, to_json
 from trainer.obs.metrics import METRICS, series_names
+
+from tests.local.cloud_kit import wait_until
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer" / "src"
 
@@ -122,6 +127,48 @@ def test_a_log_line_is_json_with_its_context_and_nan_is_null(capsys: pytest.Capt
     assert first["loss"] is None and first["rates"] == [1.0, None] and first["level"] == "info"
     assert "run" not in second and second["event"] == "idle"
     assert to_json({"a": -math.inf}) == '{"a": null}'
+
+
+class Logs:
+    """CloudWatch Logs as the shipper uses it; `fault` is raised by the next calls."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.streams: list[str] = []
+        self.fault: Exception | None = None
+
+    def create_log_stream(self, logGroupName: str, logStreamName: str) -> None:
+        self.streams.append(f"{logGroupName} {logStreamName}")
+        raise ClientError({"Error": {"Code": "ResourceAlreadyExistsException"}}, "CreateLogStream")
+
+    def put_log_events(self, logEvents: list[dict[str, Any]], **_: str) -> None:
+        if self.fault:
+            raise self.fault
+        assert [event["timestamp"] for event in logEvents] == sorted(
+            event["timestamp"] for event in logEvents
+        )
+        self.sent += [event["message"] for event in logEvents]
+
+
+def test_log_lines_outlive_the_node_and_a_refusal_costs_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.obs.cloudwatch.FLUSH_SECONDS", 0.05)
+    logs = Logs()
+    shipper = LogShipper(logs, "/base/nodes", "gpu/i-1/agent")
+    logs.fault = ClientError({"Error": {"Code": "AccessDeniedException"}}, "PutLogEvents")
+    configure(shipper.write, instance="i-1")
+    for step in range(250):
+        get_logger().info("step", n=step)
+    wait_until(lambda: "cannot be sent" in capsys.readouterr().err, "the refusal to be told")
+    assert logs.sent == []
+    logs.fault = None
+    get_logger().error("agent ended")
+    shipper.close()  # sends what is left
+    configure()
+    assert len(logs.sent) == 251 and json.loads(logs.sent[-1])["event"] == "agent ended"
+    assert logs.streams[0] == "/base/nodes gpu/i-1/agent"
+    assert capsys.readouterr().err == ""  # told once
 
 
 def events(*lines: str) -> list[WorkerEvent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ..errors import ConfigurationError, Fault
 from ..exit_codes import Exit
 
 if TYPE_CHECKING:
+    from ..contracts.node_document import NodeDocument
     from .imds import Identity, Imds
 
 IDENTITY_SECONDS = 60.0  # how long the metadata service may take to answer at first
@@ -36,35 +38,46 @@ def run(arguments: argparse.Namespace) -> int:
     from ..obs.logs import configure, get_logger
 
     configure()
-    try:
-        return int(_run(arguments.document.resolve(), arguments.state_dir.resolve()))
-    except Fault as fault:
-        get_logger().error(
-            "agent ended", code=int(fault.exit_code), name=fault.exit_code.name, reason=str(fault)
-        )
-        return int(fault.exit_code)
-    except Exception:
-        get_logger().exception("agent ended by a bug", code=int(Exit.BUG))
-        return int(Exit.BUG)
+    with ExitStack() as at_the_end:  # the last lines are still sent
+        try:
+            return int(_run(arguments.document.resolve(), arguments.state_dir.resolve(), at_the_end))
+        except Fault as fault:
+            code = fault.exit_code
+            get_logger().error("agent ended", code=int(code), name=code.name, reason=str(fault))
+            return int(code)
+        except Exception:
+            get_logger().exception("agent ended by a bug", code=int(Exit.BUG))
+            return int(Exit.BUG)
 
 
-def _run(document_file: Path, state_dir: Path) -> Exit:
-    from ..devices.metrics import DeviceMetrics
-    from ..obs.exporter import Exporter, NodeState
+def _run(document_file: Path, state_dir: Path, at_the_end: ExitStack) -> Exit:
+    from ..obs.cloudwatch import LogShipper
     from ..obs.logs import configure
-    from ..store import Store
-    from .agent import Agent
-    from .board import Board
     from .document import read_document
     from .imds import Imds
-    from .lifecycle import Lifecycle
-    from .node import Node, installed_versions, poll_seconds
-    from .supervisor import torchrun_argv
 
     document = read_document(document_file)
     imds = Imds()
     identity = _identity(imds)
-    configure(instance=identity.instance_id, group=document.group)
+    stream = f"{document.group}/{identity.instance_id}/agent"
+    shipper = LogShipper.connect(document.region, document.log_group, stream)
+    at_the_end.callback(shipper.close)
+    configure(shipper.write, instance=identity.instance_id, group=document.group)
+    return _run_as(document, document_file, state_dir, imds, identity)
+
+
+def _run_as(
+    document: NodeDocument, document_file: Path, state_dir: Path, imds: Imds, identity: Identity
+) -> Exit:
+    from ..devices.metrics import DeviceMetrics
+    from ..obs.exporter import Exporter, NodeState
+    from ..store import Store
+    from .agent import Agent
+    from .board import Board
+    from .lifecycle import Lifecycle
+    from .node import Node, installed_versions, poll_seconds
+    from .supervisor import torchrun_argv
+
     state_dir.mkdir(parents=True, exist_ok=True)
     state = NodeState()
     node = Node(

@@ -5,13 +5,29 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TextIO, cast
 
 import structlog
 
 
-def configure(**context: Any) -> None:
-    """Write one JSON object a line; ``context`` (instance, group) is part of each. Call once per process."""
+class _Tee:
+    """A file of two: standard output as it is now, and the sink."""
+
+    def __init__(self, sink: Callable[[str], None] | None) -> None:
+        self._sink = sink
+
+    def write(self, text: str) -> None:
+        sys.stdout.write(text)
+        if self._sink is not None:
+            self._sink(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def configure(sink: Callable[[str], None] | None = None, **context: Any) -> None:
+    """Write one JSON object a line; ``context`` (instance, group) is part of each. ``sink`` gets the lines too."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -20,7 +36,7 @@ def configure(**context: Any) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=to_json),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Tee(sink))),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()
