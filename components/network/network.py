@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
-from components.iam import partition, policy_document, trust_policy
 from components.names import StackNames, stack_names
 from components.settings import Settings
 
+from .flow_logs import declare_flow_logs
 from .plan import plan_subnets
 
 WORLD = "0.0.0.0/0"
@@ -106,7 +106,14 @@ class Network(pulumi.ComponentResource):
         self._endpoints()
         self._node_security_group()
         if args.flow_log_retention_days is not None:
-            self._flow_logs(args.flow_log_retention_days)
+            declare_flow_logs(
+                name,
+                args.names,
+                self.vpc_id,
+                args.flow_log_retention_days,
+                args.permission_boundary_arn,
+                parent=self,
+            )
 
         self.register_outputs(
             {
@@ -311,45 +318,3 @@ class Network(pulumi.ComponentResource):
             opts=self._child,
         )
         self.ready.append(rule)
-
-    def _flow_logs(self, retention_days: int) -> None:
-        log_group_name = f"/{self._args.names.base_name}/flow-logs"
-        log_group = aws.cloudwatch.LogGroup(
-            f"{self._name}-flow-logs", name=log_group_name, retention_in_days=retention_days, opts=self._child
-        )
-        arn = (
-            f"arn:{partition(self._args.names.region)}:logs:{self._args.names.region}:{self._args.names.account_id}"
-            f":log-group:{log_group_name}"
-        )
-        role = aws.iam.Role(
-            f"{self._name}-flow-logs",
-            path=f"/{self._args.names.base_name}/",
-            assume_role_policy=trust_policy("vpc-flow-logs.amazonaws.com", self._args.names.account_id),
-            permissions_boundary=self._args.permission_boundary_arn,
-            opts=self._child,
-        )
-        policy = aws.iam.RolePolicy(
-            f"{self._name}-flow-logs",
-            role=role.name,
-            policy=policy_document(
-                [
-                    {
-                        "Effect": "Allow",
-                        "Action": ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
-                        "Resource": [arn, f"{arn}:*"],
-                    }
-                ]
-            ),
-            opts=self._child,
-        )
-        aws.ec2.FlowLog(
-            f"{self._name}-flow-logs",
-            vpc_id=self.vpc_id,
-            traffic_type="ALL",
-            log_destination_type="cloud-watch-logs",
-            log_destination=log_group.arn,
-            iam_role_arn=role.arn,
-            max_aggregation_interval=60,
-            tags=self._tags("flow-logs"),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
-        )
