@@ -47,6 +47,7 @@ class Stack:
         self.backend = backend
         self.place = backend.place
         self.clients = backend.clients
+        self.deleted: set[str] = set()
         self.held: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {}
 
     def _maker(self, name: str, type_: str, inputs: Mapping[str, Any], identifier: str = "") -> Maker:
@@ -67,9 +68,14 @@ class Stack:
         type_, inputs, identifier, state = self.held[name]
         return self.backend.exists(self._maker(name, type_, inputs, identifier), state)
 
+    def standing(self) -> list[str]:
+        """What was made and not deleted."""
+        return [name for name in self.held if name not in self.deleted]
+
     def delete(self, name: str) -> None:
         type_, inputs, identifier, state = self.held[name]
         self.backend.delete(self._maker(name, type_, inputs, identifier), state)
+        self.deleted.add(name)
 
     def destroy(self) -> None:
         """As the engine does: what was made last goes first."""

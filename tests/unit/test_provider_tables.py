@@ -7,6 +7,7 @@ import re
 import string
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from localcloud.provider.tables import AWS
 from localcloud.provider.tables.build import index, row
 from localcloud.provider.tables.kubernetes import KUBERNETES, kubernetes_kind
 
+ROOT = Path(__file__).parents[2]
 PLACE = Place(region="eu-west-1", account="123456789012")
 
 
@@ -102,3 +104,14 @@ def test_ids_have_awss_own_form_and_are_always_the_same(type_: str, pattern: str
     other = Maker(kind, "urn:pulumi:s::p::t::logical", {"a": 2}, PLACE).value(kind.id)
     assert first == second != other
     assert re.fullmatch(pattern, first)
+
+
+def test_every_aws_resource_of_the_program_has_a_row() -> None:
+    described = {(type_.split(":")[1].split("/")[0], type_.split(":")[2]) for type_ in AWS}
+    sources = [ROOT / "__main__.py", *(ROOT / "components").rglob("*.py")]
+    used = {
+        found for source in sources for found in re.findall(r"\baws\.(\w+)\.([A-Z]\w+)\(", source.read_text())
+    }
+    resources = {(module, name) for module, name in used if not name.endswith("Args")}
+    assert resources
+    assert resources <= described

@@ -121,6 +121,10 @@ class Gone(Exception):
     """Read found nothing where the API reports that without an error."""
 
 
+# Each service has its own word for it; EC2 says Unknown of placement groups.
+_GONE = ("NotFound", "NoSuch", "DoesNotExist", "NonExist", "PlacementGroup.Unknown")
+
+
 def is_gone(error: Exception) -> bool:
     """Whether AWS says that the resource does not exist (any more)."""
     if isinstance(error, Gone):
@@ -129,13 +133,14 @@ def is_gone(error: Exception) -> bool:
         return False
     code = error.response.get("Error", {}).get("Code", "")
     message = error.response.get("Error", {}).get("Message", "").lower()
-    if code == "404" or any(part in code for part in ("NotFound", "NoSuch", "DoesNotExist", "NonExist")):
+    if code == "404" or any(part in code for part in _GONE):
         return True
     return code in ("ValidationError", "ValidationException") and "not found" in message
 
 
 def first(items: list[Any]) -> Any:
-    """The only element; raises Gone for none."""
-    if not items:
+    """The first one that is not merely a record of what was deleted; raises Gone for none."""
+    there = [item for item in items if not (isinstance(item, dict) and item.get("State") == "deleted")]
+    if not there:
         raise Gone
-    return items[0]
+    return there[0]

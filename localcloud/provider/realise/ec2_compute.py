@@ -6,7 +6,7 @@ from typing import Any
 
 from ..tables.compute import KINDS
 from ..values import Tree
-from .call import Call, Made, Realiser
+from .call import Call, Made, Realiser, first
 from .ec2_network import retag, tag_specification
 from .fit import parameters
 
@@ -69,6 +69,12 @@ def _template_update(call: Call) -> dict[str, Tree]:
     return real
 
 
+def _template_read(call: Call) -> Any:
+    return first(
+        call.clients("ec2").describe_launch_templates(LaunchTemplateIds=[call.id])["LaunchTemplates"]
+    )
+
+
 def _placement_create(call: Call) -> Made:
     wanted = call.fit("ec2", "CreatePlacementGroup", {"name": None})
     made = call.clients("ec2").create_placement_group(
@@ -81,7 +87,7 @@ REALISERS: dict[str, Realiser] = {
     "aws:ec2/launchTemplate:LaunchTemplate": Realiser(
         _template_create,
         lambda call: call.clients("ec2").delete_launch_template(LaunchTemplateId=call.id),
-        lambda call: call.clients("ec2").describe_launch_templates(LaunchTemplateIds=[call.id]),
+        _template_read,
         _template_update,
     ),
     "aws:ec2/placementGroup:PlacementGroup": Realiser(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .call import Call, Made, Realiser
+from .call import Call, Made, Realiser, first
 from .ec2_network import retag, tag_specification
 
 
@@ -72,7 +72,7 @@ REALISERS: dict[str, Realiser] = {
     "aws:ec2/natGateway:NatGateway": Realiser(
         _nat_create,
         lambda call: call.clients("ec2").delete_nat_gateway(NatGatewayId=call.id),
-        lambda call: call.clients("ec2").describe_nat_gateways(NatGatewayIds=[call.id]),
+        lambda call: first(call.clients("ec2").describe_nat_gateways(NatGatewayIds=[call.id])["NatGateways"]),
         retag,
     ),
 }

@@ -169,6 +169,10 @@ def _endpoint_create(call: Call) -> Made:
     return made["VpcEndpointId"], real
 
 
+def _endpoint_read(call: Call) -> Any:
+    return first(call.clients("ec2").describe_vpc_endpoints(VpcEndpointIds=[call.id])["VpcEndpoints"])
+
+
 def _endpoint_update(call: Call) -> None:
     changes: dict[str, Any] = {}
     for key, api in (("routeTableIds", "RouteTableIds"), ("subnetIds", "SubnetIds")):
@@ -238,7 +242,7 @@ REALISERS: dict[str, Realiser] = {
     "aws:ec2/vpcEndpoint:VpcEndpoint": Realiser(
         _endpoint_create,
         lambda call: call.clients("ec2").delete_vpc_endpoints(VpcEndpointIds=[call.id]),
-        lambda call: call.clients("ec2").describe_vpc_endpoints(VpcEndpointIds=[call.id]),
+        _endpoint_read,
         _endpoint_update,
     ),
     "aws:ec2/flowLog:FlowLog": Realiser(

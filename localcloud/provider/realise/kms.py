@@ -96,7 +96,7 @@ REALISERS: dict[str, Realiser] = {
     "aws:kms/keyPolicy:KeyPolicy": Realiser(
         _policy_create,
         lambda call: None,  # a key always has a policy; it goes with the key
-        lambda call: call.clients("kms").get_key_policy(KeyId=call.id, PolicyName="default"),
+        _key_read,
         _policy_put,
     ),
 }

@@ -24,8 +24,10 @@ def emulation() -> Iterator[Realising]:
 
 @pytest.fixture
 def stack(emulation: Realising) -> Iterator[Stack]:
-    """A stack in an empty account; when it is destroyed, the account is empty again."""
+    """A stack in an empty account. When it is destroyed, none of it is found, and the account is empty again."""
     made = Stack(emulation)
     yield made
+    assert [name for name in made.held if made.exists(name)] == made.standing()
     made.destroy()
+    assert [name for name in made.held if made.exists(name)] == []
     assert left_over(made) == {}
