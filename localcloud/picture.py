@@ -98,8 +98,9 @@ def draw(title: str, losses: Sequence[Loss], lanes: Sequence[Lane], marks: Seque
         out.append(f'<polyline points="{points}" fill="none" stroke="#3d7fc1" stroke-width="1.6"/>')
         last = part[-1]
         out.append(f'<circle cx="{x(last.time):.1f}" cy="{y(last.value):.1f}" r="3" fill="#3d7fc1"/>')
-        place = f'x="{x(last.time) - 6:.1f}" y="{y(last.value) - 8:.1f}"'
-        out.append(f'<text {place} text-anchor="end" fill="#3d7fc1">step {last.step}</text>')
+        anchor, shift = ("end", -6) if x(last.time) > LEFT + 80 else ("start", 6)
+        place = f'x="{x(last.time) + shift:.1f}" y="{y(last.value) - 8:.1f}"'
+        out.append(f'<text {place} text-anchor="{anchor}" fill="#3d7fc1">step {last.step}</text>')
 
     for row, lane in enumerate(lanes):
         top = lanes_top + row * LANE_HEIGHT

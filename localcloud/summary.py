@@ -117,10 +117,10 @@ def _number(value: float | None, form: str) -> str:
 def print_table(summary: Summary, console: Console) -> None:
     nodes = Table(title=f"stack {summary.stack}", title_justify="left")
     for header in ("node", "group", "lifecycle", "self-check", "seconds", "matmul TFLOPS"):
-        nodes.add_column(header, justify="right" if header in ("seconds", "matmul TFLOPS") else "left")
+        nodes.add_column(header, no_wrap=True, justify="right" if header in ("seconds", "matmul TFLOPS") else "left")
     for node in summary.nodes:
         check = node.selfcheck
-        seconds, tflops = _number(check.seconds, ".1f"), _number(check.matmulTflops, ".3f")
+        seconds, tflops = _number(check.seconds, ".1f"), _number(check.matmulTflops, ".3g")
         nodes.add_row(node.id, node.group, node.lifecycle, check.verdict, seconds, tflops)
     console.print(nodes)
 
