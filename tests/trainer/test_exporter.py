@@ -136,6 +136,7 @@ class Logs:
         self.sent: list[str] = []
         self.streams: list[str] = []
         self.fault: Exception | None = None
+        self.refused = 0
 
     def create_log_stream(self, logGroupName: str, logStreamName: str) -> None:
         self.streams.append(f"{logGroupName} {logStreamName}")
@@ -143,6 +144,7 @@ class Logs:
 
     def put_log_events(self, logEvents: list[dict[str, Any]], **_: str) -> None:
         if self.fault:
+            self.refused += 1
             raise self.fault
         assert [event["timestamp"] for event in logEvents] == sorted(
             event["timestamp"] for event in logEvents
@@ -161,6 +163,7 @@ def test_log_lines_outlive_the_node_and_a_refusal_costs_nothing(
     for step in range(250):
         get_logger().info("step", n=step)
     wait_until(lambda: "cannot be sent" in capsys.readouterr().err, "the refusal to be told")
+    wait_until(lambda: logs.refused > 3, "further tries")
     assert logs.sent == []
     logs.fault = None
     get_logger().error("agent ended")

@@ -83,7 +83,6 @@ class Workers:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        kill_leftovers(self.folder)
         for name in (STOP_FILE, *(exit_file(self.folder, rank).name for rank in local_ranks(self.config))):
             (self.folder / name).unlink(missing_ok=True)
         (self.folder / WORKER_FILE).write_text(self.config.to_json())
