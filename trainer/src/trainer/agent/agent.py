@@ -147,7 +147,10 @@ class Agent:
         return None
 
     def _goodbye(self, code: Exit) -> Exit:
-        if self._notice == "termination":  # a spot interruption waits for no hook
+        if self._notice == "spot":
+            # Everything is saved: given up now, the node is replaced up to two minutes before EC2 takes it.
+            self.node.lifecycle.ask_for_replacement()
+        elif self._notice == "termination":
             self.node.lifecycle.complete(self.node.document.terminating_hook, "CONTINUE")
         get_logger().info("leaving", code=int(code), name=code.name)
         return code
