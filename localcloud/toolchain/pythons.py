@@ -63,7 +63,9 @@ def provide_uv(work: Work) -> Path:
 
     def make(folder: Path) -> None:
         if importlib.util.find_spec("ensurepip") is None:
-            raise Failed("this Python has no venv module: sudo apt-get install python3-venv, or SETUP_SYSTEM=1")
+            raise Failed(
+                "this Python has no venv module: sudo apt-get install python3-venv, or SETUP_SYSTEM=1"
+            )
         work.run([_base_python(), "-m", "venv", str(folder)], made.log, BOOTSTRAP_LIMIT_SECONDS)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
         locked = ["--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / "bootstrap.txt")]
