@@ -1,7 +1,7 @@
 """What a stack costs an hour by the catalog's dated list prices. Pure: settings in, lines out.
 
 Counted is what stands while nothing happens, and the nodes: instances, root volumes, NAT gateways with their
-public addresses, alarms. What depends on use (gigabytes through NAT, gigabytes of logs) is listed with its
+public addresses or the endpoints in their place, alarms. What depends on use (gigabytes through NAT, gigabytes of logs) is listed with its
 price and not added up. Not listed: S3 storage and requests, data transfer between zones and out of AWS, KMS
 and SNS. A price that the catalog does not have is named as unknown; no sum pretends to include it.
 """
@@ -15,6 +15,7 @@ from math import ceil
 from typing import Literal
 
 from components.catalog import Price, item_price, on_demand_price, spot_price
+from components.network.plan import NODE_SERVICES
 from components.settings import GpuGroupSettings, Settings
 
 HOURS_PER_MONTH = 730  # AWS's own figure for monthly estimates
@@ -154,6 +155,10 @@ def _standing_lines(settings: Settings) -> Iterator[Line]:
         yield _line("standing", "NAT gateways", gateways, [item_price("nat-gateway-hour", region)])
         yield _line("standing", "public IPv4 addresses", gateways, [item_price("public-ipv4-hour", region)])
         yield _line("usage", "GB through NAT", 1, [item_price("nat-gateway-gb", region)])
+    else:
+        endpoints = len(NODE_SERVICES) * zones
+        price = item_price("interface-endpoint-hour", region)
+        yield _line("standing", "interface endpoints, one a service and zone", endpoints, [price])
     spot_groups = sum(group.purchase.spot_percent > 0 for group in settings.gpu_groups)
     alarms = ALARMS_PER_GROUP * len(settings.gpu_groups) + ALARMS_PER_SPOT_GROUP * spot_groups
     yield _monthly("CloudWatch alarms", alarms, item_price("cloudwatch-alarm-month", region))

@@ -9,14 +9,10 @@ from components.names import StackNames, stack_names
 from components.settings import Settings
 
 from .flow_logs import declare_flow_logs
-from .plan import plan_subnets
+from .plan import NODE_SERVICES, plan_subnets
 
 WORLD = "0.0.0.0/0"
 HTTPS_PORT = 443
-
-# What user data and the agent call besides S3, and Session Manager. Needed as interface endpoints without
-# NAT.
-NODE_SERVICES = ("autoscaling", "logs", "monitoring", "ssm", "ssmmessages")
 
 
 @dataclass(frozen=True)

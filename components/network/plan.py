@@ -23,6 +23,9 @@ SMALLEST_VPC_PREFIX = SMALLEST_SUBNET_PREFIX - PUBLIC_EXTRA_BITS
 # Local zones (us-east-1-atl-1a) and wavelength zones have no NAT gateways and are refused.
 _ZONE = re.compile(r"^[a-z]{2}(-[a-z]+)+-\d([a-h])$")
 
+# What user data and the agent call besides S3, and Session Manager: interface endpoints where there is no NAT.
+NODE_SERVICES = ("autoscaling", "logs", "monitoring", "ssm", "ssmmessages")
+
 
 @dataclass(frozen=True)
 class ZoneSubnets:

@@ -12,6 +12,7 @@ from components.compute.plan import plan_purchase
 from components.cost import Estimate, estimate, hourly_cost_usd
 from components.cost.estimate import split_purchase
 from components.monitoring.alarms import group_alarms
+from components.network.plan import NODE_SERVICES
 from components.settings import Settings, load
 from tests.unit.stack_files import mapping_of, minimal
 
@@ -67,6 +68,13 @@ def test_without_nat_there_is_no_line_for_it() -> None:
     assert not any("NAT" in line.what or "IPv4" in line.what for line in estimate(stack()).lines)
 
 
+def test_without_nat_the_endpoints_in_its_place_are_counted() -> None:
+    endpoints = line(estimate(stack(zones="abc")), "interface endpoints")
+    assert endpoints.count == len(NODE_SERVICES) * 3
+    assert endpoints.high_usd_per_hour == pytest.approx(0.01 * endpoints.count)
+    assert not any("endpoints" in line.what for line in estimate(stack(nat="single")).lines)
+
+
 def test_alarms_are_counted_by_group_and_one_more_for_spot() -> None:
     assert line(estimate(stack()), "alarms").count == 3
     assert line(estimate(stack(purchase={"spotPercent": 1})), "alarms").count == 4
@@ -116,14 +124,14 @@ def test_the_stack_output_has_the_bounds_at_creation_and_when_full() -> None:
         "onDemand": 0.8048,
         "spotLow": 0.4104,
         "spotHigh": 0.8048,
-        "standing": 0.0071,
-        "totalLow": 1.2223,
-        "totalHigh": 1.6167,
+        "standing": 0.1071,
+        "totalLow": 1.3223,
+        "totalHigh": 1.7167,
         "region": "us-east-1",
         "pricesAsOf": "2025-06-28",
         "unknown": [],
-        "totalLowAtMaxNodes": 1.2223,
-        "totalHighAtMaxNodes": 1.6167,
+        "totalLowAtMaxNodes": 1.3223,
+        "totalHighAtMaxNodes": 1.7167,
         "unknownAtMaxNodes": [],
     }
 
@@ -139,7 +147,7 @@ def test_the_table_shows_every_line_and_the_sum() -> None:
     table = estimate(load("local", mapping_of("local"))).table().splitlines()
     assert table[2] == "| trainers: g6.xlarge, on demand | 1 | 0.8048 | 2026-07-20 |"
     assert table[3] == "| trainers: g6.xlarge, spot | 1 | 0.4104 to 0.8048 | 2025-06-28 |"
-    assert table[-1].endswith("| **1.2223 to 1.6167** | |")
+    assert table[-1].endswith("| **1.3223 to 1.7167** | |")
 
 
 nodes = st.integers(0, 10)
@@ -184,5 +192,8 @@ def test_two_groups_cost_what_each_costs_alone(n: int, m: int, percent: int) -> 
 
     one, other = group_of(n, "one"), group_of(m, "other")
     both = one.model_copy(update={"gpu_groups": [*one.gpu_groups, *other.gpu_groups]})
-    assert estimate(both).total_high == pytest.approx(estimate(one).total_high + estimate(other).total_high)
-    assert estimate(both).total_low == pytest.approx(estimate(one).total_low + estimate(other).total_low)
+    network = line(estimate(both), "interface endpoints").high_usd_per_hour  # is there once
+    together = estimate(one).total_high + estimate(other).total_high - network
+    assert estimate(both).total_high == pytest.approx(together)
+    together = estimate(one).total_low + estimate(other).total_low - network
+    assert estimate(both).total_low == pytest.approx(together)
