@@ -1,9 +1,10 @@
 """What a stack costs an hour by the catalog's dated list prices. Pure: settings in, lines out.
 
 Counted is what stands while nothing happens, and the nodes: instances, root volumes, NAT gateways with their
-public addresses or the endpoints in their place, alarms. What depends on use (gigabytes through NAT, gigabytes of logs) is listed with its
-price and not added up. Not listed: S3 storage and requests, data transfer between zones and out of AWS, KMS
-and SNS. A price that the catalog does not have is named as unknown; no sum pretends to include it.
+public addresses or the endpoints in their place, alarms. What depends on use (gigabytes through NAT, gigabytes
+of logs) is listed with its price and not added up. Not listed: S3 storage and requests, data transfer between
+zones and out of AWS, KMS and SNS. A price that the catalog does not have is named as unknown; no sum pretends
+to include it.
 """
 
 from __future__ import annotations
