@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from ..obs.logs import get_logger
 from ..selfcheck.report import Finding, SelfCheckReport, conclude
 from .board import Board, utc_now
 from .lifecycle import Lifecycle
+from .supervisor import cpu_environment
 
 LIMIT_SECONDS = {"quick": 300.0, "full": 1200.0}
 HEARTBEAT_SECONDS = 30.0
@@ -44,7 +46,13 @@ def run_selfcheck(
     started, began = time.monotonic(), utc_now()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as errors:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+        process = subprocess.Popen(
+            argv,
+            env=cpu_environment(document, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
         next_beat = started + HEARTBEAT_SECONDS
         output, expired = b"", False
         while True:

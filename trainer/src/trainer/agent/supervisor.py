@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ..contracts.node_document import NodeDocument
 from ..contracts.worker import STOP_FILE, WORKER_FILE, ExitReport, StopReason, WorkerConfig, exit_file
 from ..exit_codes import Exit
 from .membership import gravest
@@ -57,16 +58,21 @@ def local_ranks(config: WorkerConfig) -> range:
     return range(first, first + sizes[config.node_rank])
 
 
+def cpu_environment(document: NodeDocument, base: Mapping[str, str]) -> dict[str, str]:
+    """One thread a process where nodes train on a CPU: they share its cores, and threads that wait for each other
+    on a busy core stall all. Results then do not depend on the number of cores either.
+    """
+    default = {} if document.promise.accelerator == "nvidia" else {"OMP_NUM_THREADS": "1"}
+    return {**default, **base}
+
+
 def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    environment = dict(base)
+    environment = cpu_environment(config.document, base)
     environment[OWNER_VARIABLE] = str(folder)
     environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
     address = config.generation.members[config.node_rank].address
     if ipaddress.ip_address(address).is_loopback:
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if config.device == "cpu":
-        # One thread a process: nodes of the local cloud share their cores, and results do not depend on the count.
-        environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
 
