@@ -14,6 +14,7 @@ from typing import Any
 
 from trainer.agent.agent import Agent
 from trainer.agent.board import Board, utc_now
+from trainer.agent.events import Tail
 from trainer.agent.imds import Imds
 from trainer.agent.lifecycle import Lifecycle
 from trainer.agent.node import Node
@@ -28,7 +29,7 @@ from trainer.contracts.node_document import (
     TorchSource,
 )
 from trainer.contracts.run import RunConfig, RunPointer, RunResult, TrainingConfig, Versions
-from trainer.contracts.worker import WorkerConfig
+from trainer.contracts.worker import WorkerConfig, WorkerEvent
 from trainer.data.manifest import DatasetName
 from trainer.data.publish import describe, publish_dataset
 from trainer.exit_codes import Exit
@@ -129,8 +130,9 @@ class RunningAgent:
         self.agent.on_signal(15, None)
         return self.join()
 
-    def log(self, run: str) -> str:
-        return "".join(path.read_text() for path in self.folder.glob(f"runs/{run}/gen-*/worker.log"))
+    def events(self, run: str, generation: int) -> list[WorkerEvent]:
+        (path,) = self.folder.glob(f"runs/{run}/gen-{generation:04d}/events-rank*.jsonl")
+        return Tail(path).read()
 
 
 @dataclass
