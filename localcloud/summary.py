@@ -116,8 +116,8 @@ def _number(value: float | None, form: str) -> str:
 
 def print_table(summary: Summary, console: Console) -> None:
     nodes = Table(title=f"stack {summary.stack}", title_justify="left")
-    for header in ("node", "group", "lifecycle", "self-check", "seconds", "matmul TFLOPS"):
-        nodes.add_column(header, no_wrap=True, justify="right" if header in ("seconds", "matmul TFLOPS") else "left")
+    for header in ("node", "group", "lifecycle", "self-check", "seconds", "TFLOPS"):
+        nodes.add_column(header, no_wrap=True, justify="right" if header in ("seconds", "TFLOPS") else "left")
     for node in summary.nodes:
         check = node.selfcheck
         seconds, tflops = _number(check.seconds, ".1f"), _number(check.matmulTflops, ".3g")

@@ -84,6 +84,8 @@ def provide_environment(name: str, work: Work) -> Path:
         create = ["venv", "--quiet", "--relocatable", "--no-project", "--python", _base_python(), str(folder)]
         work.run([uv, *create], made.log, BOOTSTRAP_LIMIT_SECONDS, _quiet_environment())
         install = [uv, "pip", "install", "--require-hashes", "--python", str(folder / "bin" / "python")]
+        if name == "image":
+            install.append("--compile-bytecode")  # as on a machine image: it is read-only for the nodes
         for requirement in ENVIRONMENTS[name]:
             install += ["-r", str(REQUIREMENTS / f"{requirement}.txt")]
         work.run(install, made.log, INSTALL_LIMIT_SECONDS, _quiet_environment())
