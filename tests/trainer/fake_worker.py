@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 PEER_SECONDS = 3.0
+RENDEZVOUS_SECONDS = 30.0  # for the first step, as nodes start one after the other
 
 
 def main(folder: Path) -> int:
@@ -38,11 +39,13 @@ def main(folder: Path) -> int:
     def agree(name: str, stop: bool) -> bool | None:
         """All ranks' MAX of `stop`; None when one of them does not come."""
         (shared / f"{n}-{name}-{rank}").write_text(str(int(stop)))
-        deadline = time.monotonic() + PEER_SECONDS
+        met = (shared / f"{n}-met").exists()
+        deadline = time.monotonic() + (PEER_SECONDS if met else RENDEZVOUS_SECONDS)
         votes = [shared / f"{n}-{name}-{other}" for other in range(world)]
         while time.monotonic() < deadline:
             texts = [path.read_text() for path in votes if path.exists()]
             if len(texts) == world and all(texts):
+                (shared / f"{n}-met").touch()
                 return "1" in texts
             time.sleep(0.003)
         return None
