@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -178,6 +179,14 @@ def test_without_a_bucket_the_command_says_where_to_get_it(
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     assert cli.main(["dataset", "sync", "shapes@v1", str(tmp_path)]) == Exit.CONFIGURATION
     assert "--artifacts-bucket" in capsys.readouterr().err
+
+
+def test_a_machine_without_numpy_is_told_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert cli.main(["dataset", "make-sample", str(tmp_path / "made")]) == Exit.CONFIGURATION
+    assert "pip install numpy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,7 +82,14 @@ def _report(manifest: DatasetManifest, text: str, as_json: bool, **more: str) ->
         print(f"{text}: {len(manifest.shards)} shards, {size / 1e6:.1f} MB, {counts} samples")
 
 
+def _need_numpy() -> None:
+    """Raises ConfigurationError; everything but sync looks into the arrays."""
+    if importlib.util.find_spec("numpy") is None:
+        raise ConfigurationError("this command needs numpy; install it beside the trainer: pip install numpy")
+
+
 def _make_sample(arguments: argparse.Namespace) -> int:
+    _need_numpy()
     from .data.manifest import DatasetName
     from .data.publish import describe
     from .data.sample import CLASSES, make_sample
@@ -95,6 +103,7 @@ def _make_sample(arguments: argparse.Namespace) -> int:
 
 
 def _publish(arguments: argparse.Namespace) -> int:
+    _need_numpy()
     from .data.manifest import parse_name
     from .data.publish import describe, publish_dataset
     from .store import Store
@@ -134,6 +143,7 @@ def _sync(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    _need_numpy()
     from .data.verify import local_manifest, verify_dataset
 
     manifest = local_manifest(arguments.folder)

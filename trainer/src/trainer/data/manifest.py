@@ -10,15 +10,17 @@ import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from ..contracts.manifests import DatasetManifest
 from ..contracts.node_document import DatasetLocation
 from ..errors import ConfigurationError, DatasetError
 from ..store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FORMAT = "npz-classification-v1"
 MANIFEST = "manifest.json"
@@ -77,6 +79,8 @@ def map_array(path: Path, member: str) -> np.ndarray[Any, Any]:
 
     Raises DatasetError when the file is no such archive, or holds the array compressed.
     """
+    import numpy as np
+
     try:
         with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
             info = archive.getinfo(f"{member}.npy")
@@ -104,6 +108,8 @@ def map_array(path: Path, member: str) -> np.ndarray[Any, Any]:
 
 def check_shard(path: Path, classes: int | None = None) -> tuple[int, list[int], int]:
     """Samples, sample shape and highest label of a shard; raises DatasetError when it is not right."""
+    import numpy as np
+
     images, labels = map_array(path, "images"), map_array(path, "labels")
     if images.dtype != np.uint8 or images.ndim != 4:
         raise DatasetError(
