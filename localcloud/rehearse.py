@@ -29,7 +29,7 @@ from .toolchain import Failed
 from .up import Up, bring_up
 
 CONFIG = Path("trainer/examples/rehearsal_run.yaml")
-STEPS_BEFORE_NOTICE = 150
+STEPS_BEFORE_NOTICE = 60
 LIMIT_SECONDS = 300.0
 REPORT_FILE = "rehearsal.json"
 PICTURE_FILE = "rehearsal.svg"

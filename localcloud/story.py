@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ def life(
     return [lane for _, lane in sorted(lanes, key=lambda pair: pair[0])], marks
 
 
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
 def _segments(
     node: Mapping[str, Any], folder: Path, run: str, end: float, selfcheck_seconds: float
 ) -> tuple[list[tuple[float, float, str]], float | None]:
@@ -54,8 +59,7 @@ def _segments(
     agent = booted + float(node.get("bootSeconds") or 0.0)
     ready = agent + selfcheck_seconds
     notice = node.get("notice")
-    gone = float(notice.get("terminatesAt", end)) if notice else end
-    gone = min(gone, end)
+    gone = min(end, _time(node["updatedAt"])) if node["state"] == "gone" else end
     segments = [(booted, agent, "boot"), (agent, ready, "selfcheck"), (ready, gone, "wait")]
     for events_file in sorted(folder.glob(f"root/var/lib/trainer/runs/{run}/gen-*/events-rank*.jsonl")):
         lines = [line for line in events_file.read_text(errors="replace").splitlines() if line.strip()]

@@ -160,7 +160,7 @@ def test_a_killed_worker_resumes_from_the_last_complete_checkpoint(bed: Bed) -> 
     assert pids
     os.kill(pids[-1].pid, signal.SIGKILL)
     result = result_of(facts, "killed")
-    assert (result.status, result.step) == ("finished", 600)
+    assert (result.status, result.step) == ("finished", 300)
     resumed = next(event for event in facts.events("killed", 2) if event["kind"] == "started")
     assert resumed["step"] > 0
     assert bed.in_service() == nodes, "no node was replaced for a killed worker"
