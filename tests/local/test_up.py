@@ -12,12 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 import pytest
+from trainer.contracts.run import RunResult
 
 from localcloud import daemons
 from localcloud.facts import Facts
@@ -82,16 +83,18 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         assert leavings(bed.local) == []
 
 
-def wait_for(what: str, holds, seconds: float = 120.0) -> None:
+def wait_for(what: str, holds: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.3)
 
 
-def result_of(facts: Facts, run: str):
+def result_of(facts: Facts, run: str) -> RunResult:
     wait_for(f"the end of {run}", lambda: facts.run_result(run) is not None, 240)
-    return facts.run_result(run)
+    result = facts.run_result(run)
+    assert result is not None
+    return result
 
 
 def test_the_summary_keeps_to_its_schema_and_to_its_promises(bed: Bed) -> None:
