@@ -113,7 +113,8 @@ def test_a_worker_killed_by_the_system_leads_to_generation_2_on_the_same_nodes(
         before, after = agent.events("killed", 1), agent.events("killed", 2)
         resumed = after[0].step
         assert after[0].kind == "started" and resumed is not None and resumed % 5 == 0 and resumed > 0
-        lost = max(0, (before[-1].step or 0) - resumed)  # the killed rank may have been a step behind the save
+        # The killed rank may have been a step behind the save.
+        lost = max(0, (before[-1].step or 0) - resumed)
         assert agent.state.get("trainer_lost_steps_total") == lost
 
 
