@@ -105,6 +105,9 @@ def _run_as(
     try:
         return agent.run()
     finally:
+        # How it ends is decided: a late signal, while the interpreter winds down, must not change the exit code.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         exporter.close()
         devices.close()
 
