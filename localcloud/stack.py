@@ -31,6 +31,7 @@ STACK = "local"
 LOCAL = ROOT / ".local"
 LOCK_FILE = "lock"
 METRICS_PORT = 9400
+PROBE_ADDRESS = "127.255.255.253"  # no node has it: who holds a port here holds it on every address
 
 
 @dataclass
@@ -201,18 +202,19 @@ class LocalStack:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-def ports_free(addresses: tuple[str, ...] = ("127.0.0.1",)) -> None:
-    """Nodes serve metrics on a fixed port of their own addresses; something bound to every address is in their way."""
-    for address in addresses:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, METRICS_PORT))
-            except OSError:
-                raise StepFailed(
-                    f"port {METRICS_PORT} is in use on this machine, and the nodes serve their metrics on it; "
-                    f"`ss -ltnp 'sport = :{METRICS_PORT}'` shows by whom"
-                ) from None
+def port_free() -> None:
+    """Nodes serve metrics on a fixed port of their own loopback addresses; what is bound to that port on every address
+    is in their way. Raises StepFailed.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((PROBE_ADDRESS, METRICS_PORT))
+        except OSError:
+            raise StepFailed(
+                f"port {METRICS_PORT} is in use on this machine, and the nodes serve their metrics on it; "
+                f"`ss -ltnp 'sport = :{METRICS_PORT}'` shows by whom"
+            ) from None
 
 
 def tools() -> Paths:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from . import daemons, monitoring, release
 from .guardian import Guard
-from .stack import LOCAL, STACK, LocalStack, ports_free, tools
+from .stack import LOCAL, STACK, LocalStack, port_free, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps, run_logged, wait_until
 from .summary import ScrapeSummary, Summary, faults, print_table
 from .toolchain import Failed, cache
@@ -216,7 +216,7 @@ def bring_up(stack: LocalStack, console: Console) -> int:
             f"cleared the state of an earlier stack that is not alive any more ({len(leavings)} processes)"
         )
     stack.forget()
-    ports_free()
+    port_free()
     guard = Guard(stack.local, stack_guard_environment(stack))
     try:
         code = _finish(Up(stack, steps), standing=False)

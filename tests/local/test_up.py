@@ -23,7 +23,7 @@ from trainer.contracts.run import RunResult
 from localcloud import daemons
 from localcloud.facts import Facts
 from localcloud.processes import Identity
-from localcloud.stack import LocalStack
+from localcloud.stack import METRICS_PORT, PROBE_ADDRESS, LocalStack
 from localcloud.summary import SCHEMA_FILE
 from localcloud.toolchain import ROOT, paths
 
@@ -237,7 +237,7 @@ def test_an_interrupted_up_leaves_nothing_running(tmp_path: Path, number: signal
 def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("0.0.0.0", 9400))
+        taken.bind((PROBE_ADDRESS, METRICS_PORT))  # as for one that is bound to every address
         taken.listen()
         done = Bed(tmp_path / ".local").make("up")
     assert done.returncode == 1
