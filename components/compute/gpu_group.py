@@ -215,7 +215,9 @@ class GpuGroup(pulumi.ComponentResource):
                 parent=self,
                 depends_on=depends_on,
                 delete_before_replace=True,
-                ignore_changes=["desiredCapacity"],
+                # The number belongs to whoever scales the group. The initial hooks hold for the first fleet only,
+                # and a change of them would replace the group: later changes come by the hook resources.
+                ignore_changes=["desiredCapacity", "initialLifecycleHooks"],
             ),
         )
 

@@ -199,7 +199,10 @@ class Network(pulumi.ComponentResource):
             allocation_id=address.id,
             subnet_id=self._public_subnets[zone].id,
             tags=self._tags(f"nat-{zone}"),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[self._internet_route]),
+            # Its address cannot be on two gateways at once, so a replacement waits for the old one to go.
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[self._internet_route], delete_before_replace=True
+            ),
         )
 
     def _endpoints(self) -> None:

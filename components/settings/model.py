@@ -43,7 +43,7 @@ class Section(BaseModel):
 
 
 class Kms(Section):
-    """Who holds the key that encrypts buckets, volumes, logs and topics."""
+    """Who holds the key that encrypts buckets and volumes."""
 
     mode: Literal["create", "existing", "aws-managed"] = Field(
         default="aws-managed",

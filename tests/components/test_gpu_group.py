@@ -170,7 +170,7 @@ class TestTheGroup:
             2,
             2,
         )
-        assert list(found.request.ignoreChanges) == ["desiredCapacity"]
+        assert sorted(found.request.ignoreChanges) == ["desiredCapacity", "initialLifecycleHooks"]
 
     def test_gates_the_first_fleet_by_both_hooks_and_later_changes_by_the_same(self) -> None:
         recording = group()
