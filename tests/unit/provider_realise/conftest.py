@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,9 @@ def emulation() -> Iterator[Realising]:
     with pytest.MonkeyPatch.context() as patch, AwsServer() as aws:
         for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "NO_PROXY", "no_proxy"):
             patch.setenv(name, "")  # restored afterwards, whatever `isolate` writes
+        # moto's state belongs to the whole process, and other tests have used it: this cloud begins empty.
+        request = urllib.request.Request(f"{aws.endpoint}/moto-api/reset", method="POST")
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10).close()
         isolate()
         account = Clients(aws.endpoint, REGION).account()
         yield Realising(aws.endpoint, Place(REGION, account, {"team": "x"}))
