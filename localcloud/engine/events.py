@@ -37,7 +37,9 @@ class Events:
     changes: dict[str, int] = field(default_factory=dict)  # op -> number of resources
     violations: tuple[Violation, ...] = ()
     errors: tuple[str, ...] = ()
-    outputs: dict[str, Any] = field(default_factory=dict)  # the stack's; unknown yet: the engine's unknown value
+    outputs: dict[str, Any] = field(
+        default_factory=dict
+    )  # the stack's; unknown yet: the engine's unknown value
 
     @classmethod
     def read(cls, path: Path) -> Events:
