@@ -171,7 +171,9 @@ class Up:
             loss=facts.loss(RUN),
             checkpoint=checkpoint,
             scrape=ScrapeSummary(declared=declared, up=sum(up.values())),
-        ).with_seconds({**self.steps.seconds, "total": self.steps.total()})
+        ).with_seconds(
+            {**self.steps.seconds, "total": self.steps.total() + self.steps.seconds.get("setup", 0.0)}
+        )
         print_table(summary, self.steps.console)
         found = faults(summary, declared)
         target = self.stack.file(DONE_FILE)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
 
 from . import NEEDS, ROOT, Failed, ensure, paths
@@ -50,10 +51,12 @@ def main() -> int:
 
 
 def _exec(environment: str, arguments: list[str]) -> None:
+    began = time.monotonic()
     found = ensure("all" if environment == "workbench" else "preview")
     python = found.python_workbench if environment == "workbench" else found.python_program
     dropped = {"VIRTUAL_ENV", "PYTHONHOME"}
     env = {name: value for name, value in os.environ.items() if name not in dropped}
+    env["GPU_TRAINING_SETUP_SECONDS"] = f"{time.monotonic() - began:.2f}"  # for `make up`'s summary
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "trainer" / "src")])
     os.execve(python, [str(python), *arguments], env)
 
