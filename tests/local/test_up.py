@@ -222,6 +222,8 @@ def test_an_interrupted_up_leaves_nothing_running(tmp_path: Path, number: signal
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # As in the foreground of a terminal: what a shell starts in the background ignores Ctrl-C, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for("its first process", lambda: len(leavings(local)) > 0)
     time.sleep(1.0)
