@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from trainer.contracts.worker import events_file, generation_dir
 
 from . import daemons
 from .facts import GroupState
@@ -24,7 +25,7 @@ from .picture import draw
 from .rehearsal import Rehearsal, RehearsalError, analyse, faults
 from .stack import LOCAL, LocalStack, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps, wait_until
-from .story import life, losses
+from .story import life, losses, state_dir
 from .toolchain import Failed
 from .up import Up, bring_up
 
@@ -113,9 +114,9 @@ def draw_story(
 def _step(stack: LocalStack, run: str, generation: int = 1) -> int:
     """The newest step any node's rank 0 has recorded locally; 0 before the first."""
     newest = 0
-    pattern = f"nodes/*/root/var/lib/trainer/runs/{run}/gen-{generation:04d}/events-rank0.jsonl"
-    for path in stack.local.glob(pattern):
-        for line in path.read_text(errors="replace").splitlines():
+    for node in (stack.local / "nodes").glob("i-*"):
+        path = events_file(generation_dir(state_dir(node), run, generation), 0)
+        for line in (path.read_text(errors="replace") if path.exists() else "").splitlines():
             try:
                 event = json.loads(line)
             except ValueError:  # a line that is being written

@@ -13,6 +13,11 @@ from .picture import Lane, Loss, Mark, Segment
 Event = Mapping[str, Any]
 
 
+def state_dir(node: Path) -> Path:
+    """The agent's state folder, below the root prefix of a node's own folder."""
+    return node / "root" / "var" / "lib" / "trainer"
+
+
 def losses(generations: Sequence[Sequence[Event]], start: float) -> list[Loss]:
     """Every step with a finite loss, in order; `start` (seconds since the epoch) is the picture's zero."""
     return [
@@ -61,7 +66,7 @@ def _segments(
     notice = node.get("notice")
     gone = min(end, _time(node["updatedAt"])) if node["state"] == "gone" else end
     segments = [(booted, agent, "boot"), (agent, ready, "selfcheck"), (ready, gone, "wait")]
-    for events_file in sorted(folder.glob(f"root/var/lib/trainer/runs/{run}/gen-*/events-rank*.jsonl")):
+    for events_file in sorted((state_dir(folder) / "runs" / run).glob("gen-*/events-rank*.jsonl")):
         lines = [line for line in events_file.read_text(errors="replace").splitlines() if line.strip()]
         times = [float(event["time"]) for event in map(json.loads, lines)]
         if times:

@@ -4,184 +4,27 @@ stand-ins.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
 import shutil
 import stat
 import subprocess
-import sys
 import sysconfig
-import tarfile
-import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trainer.exit_codes import Exit
 
 from components.bootstrap.user_data import MAX_BYTES, BootVariables, UserDataTooLong, render_user_data
-
-BUCKET = "gputrain-test-artifacts-123456789012"
-INSTANCE = "i-0123456789abcdef0"
-AUTO_SCALING_GROUP = "gputrain-test-trainers"
-
-# Copies objects from $BUCKETS, answers the failure count from $FAILURES, and writes down every call.
-AWS = """#!/bin/bash
-echo "$*" >>"$CALLS"
-shift 4
-case "$1 $2" in
-  "s3 cp")
-    source=$BUCKETS/${4#s3://}
-    if [[ -n ${AWS_DOWN:-} ]]; then echo "Could not connect to the endpoint URL" >&2; exit 255; fi
-    if [[ ! -e $source ]]; then
-      echo "fatal error: An error occurred (404) when calling the HeadObject operation: no such key" >&2
-      exit 1
-    fi
-    cp "$source" "$5" ;;
-  "cloudwatch get-metric-statistics") echo "${FAILURES:-1.0}" ;;
-esac
-"""
-CURL = """#!/bin/bash
-[[ -n ${METADATA_DOWN:-} ]] && { echo "curl: (7) Failed to connect" >&2; exit 7; }
-case "$*" in
-  *"--request PUT"*"/latest/api/token") echo -n TOKEN ;;
-  *"X-aws-ec2-metadata-token: TOKEN"*instance-id) echo -n i-0123456789abcdef0 ;;
-  *) exit 22 ;;
-esac
-"""
-RECORDER = '#!/bin/bash\necho "$(basename "$0") $*" >>"$CALLS"\n'
-
-
-def variables(**changes: object) -> BootVariables:
-    base = BootVariables(
-        stack="test",
-        group="trainers",
-        region="us-east-1",
-        auto_scaling_group=AUTO_SCALING_GROUP,
-        document_uri=f"s3://{BUCKET}/groups/trainers/node.json",
-        document_sha256="0" * 64,
-        schema_version=1,
-        interpreter="/opt/pytorch/bin/python3",
-        aws_client="/opt/pytorch/bin/aws",
-        launching_hook="launching",
-        on_failure="replace",
-        max_replacements=3,
-        metric_namespace="GpuTraining",
-        log_group="/gputrain-test/nodes",
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def minimal_release(folder: Path, wheel_hash: str | None = None, pin_hash: bool = True) -> bytes:
-    """A release tar with one wheel that brings the command `trainer`."""
-    wheel = folder / "trainer_stub-1.0-py3-none-any.whl"
-    info = "trainer_stub-1.0.dist-info"
-    files = {
-        "trainer_stub.py": "import sys\n\n\ndef main() -> None:\n    print('trainer', *sys.argv[1:])\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: trainer-stub\nVersion: 1.0\nRequires-Dist: torch\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": "[console_scripts]\ntrainer = trainer_stub:main\n",
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
-    pin = "trainer-stub==1.0"
-    if pin_hash:
-        pin += f" --hash=sha256:{wheel_hash or sha256(wheel.read_bytes())}"
-    (folder / "requirements.txt").write_text(f"{pin}\n")
-    path = folder / "release.tar"
-    with tarfile.open(path, "w") as tar:
-        tar.add(wheel, f"wheels/{wheel.name}")
-        tar.add(folder / "requirements.txt", "requirements.txt")
-    return path.read_bytes()
-
-
-@dataclass
-class Bench:
-    """A node's root folder, its buckets, and the stand-ins on its PATH."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.root = self.folder / "root"
-        self.buckets = self.folder / "buckets"
-        self.calls_file = self.folder / "calls"
-        self.calls_file.touch()
-        programs = self.folder / "bin"
-        programs.mkdir()
-        scripts = {"aws": AWS, "curl": CURL, "sleep": RECORDER, "systemctl": RECORDER, "useradd": RECORDER}
-        # Every node in these tests is new: it has no user trainer yet.
-        scripts["id"] = "#!/bin/bash\nexit 1\n"
-        for name, text in scripts.items():
-            (programs / name).write_text(text)
-            (programs / name).chmod(stat.S_IRWXU)
-        image = self.root / "opt/pytorch"
-        (image / "bin").mkdir(parents=True)
-        (image / "bin/python3").symlink_to(sys.executable)
-        (image / "lib/python3/site-packages/torch").mkdir(parents=True)
-        (image / "lib/python3/site-packages/torch/__init__.py").write_text("__version__ = 'of the image'\n")
-
-    def put(self, key: str, data: bytes) -> None:
-        path = self.buckets / BUCKET / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-    def run(self, boot: BootVariables, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {
-            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(self.folder),
-            "TRAINER_ROOT": str(self.root),
-            "CALLS": str(self.calls_file),
-            "BUCKETS": str(self.buckets),
-            **environment,
-        }
-        return subprocess.run(
-            ["bash", "-c", render_user_data(boot)], env=env, capture_output=True, text=True, timeout=120
-        )
-
-    @property
-    def calls(self) -> list[str]:
-        """The calls so far, without the two time limits that every one begins with."""
-        lines = self.calls_file.read_text().splitlines()
-        return [re.sub(r"^--cli-connect-timeout \d+ --cli-read-timeout \d+ ", "", line) for line in lines]
-
-    def calls_of(self, words: str) -> list[str]:
-        return [call for call in self.calls if call.startswith(words)]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
-@pytest.fixture
-def ready(bench: Bench) -> BootVariables:
-    """A bench on which everything that a node needs is in place."""
-    return publish(bench, minimal_release(bench.folder))
-
-
-def publish(bench: Bench, release: bytes, **changes: object) -> BootVariables:
-    bench.put("releases/trainer/release.tar", release)
-    document = {
-        "schemaVersion": 1,
-        "release": {
-            "uri": f"s3://{BUCKET}/releases/trainer/release.tar",
-            "sha256": sha256(release),
-            "version": "1.0",
-        },
-        "torch": {"sitePackages": "/opt/pytorch/lib/python3/site-packages"},
-        **changes,
-    }
-    text = json.dumps(document).encode()
-    bench.put("groups/trainers/node.json", text)
-    return variables(document_sha256=sha256(text))
+from tests.unit.boot_bench import (
+    AUTO_SCALING_GROUP,
+    BUCKET,
+    INSTANCE,
+    Bench,
+    minimal_release,
+    publish,
+    sha256,
+    variables,
+)
 
 
 class TestABootThatSucceeds:
@@ -384,109 +227,6 @@ class TestTheCircuitBreaker:
         bench.run(variables(on_failure="report"))
         (completion,) = bench.calls_of("autoscaling complete-lifecycle-action")
         assert completion.endswith("--lifecycle-action-result CONTINUE")
-
-
-class TestTheUnit:
-    """Without a start hook the agent becomes a systemd service of its own user."""
-
-    @pytest.fixture(scope="class")
-    def booted(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, BootVariables, list[str]]:
-        """A node after its boot, what it was told, and the calls that it made; all tests here share it."""
-        bench = Bench(tmp_path_factory.mktemp("node"))
-        boot = publish(bench, minimal_release(bench.folder))
-        done = bench.run(boot)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return bench, boot, bench.calls
-
-    @pytest.fixture
-    def bench(self, booted: tuple[Bench, BootVariables, list[str]]) -> Bench:
-        return booted[0]
-
-    @pytest.fixture
-    def unit(self, bench: Bench) -> dict[str, str]:
-        text = (bench.root / "etc/systemd/system/trainer.service").read_text()
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-    def test_the_service_is_enabled_once_its_unit_is_known(
-        self, booted: tuple[Bench, BootVariables, list[str]]
-    ) -> None:
-        bench, _, calls = booted
-        assert [call for call in calls if call.startswith(("systemctl", "useradd"))] == [
-            f"useradd --system --user-group --home-dir {bench.root}/var/lib/trainer --no-create-home "
-            "--shell /usr/sbin/nologin trainer",
-            "systemctl daemon-reload",
-            "systemctl enable --now trainer.service",
-        ]
-
-    def test_a_second_run_does_not_reload_systemd(
-        self, booted: tuple[Bench, BootVariables, list[str]]
-    ) -> None:
-        bench, boot, _ = booted
-        before = len(bench.calls)
-        assert bench.run(boot).returncode == 0
-        again = [call for call in bench.calls[before:] if call.startswith("systemctl")]
-        assert again == ["systemctl enable --now trainer.service"]
-
-    def test_it_starts_the_agent_with_the_document_and_the_state_folder(
-        self, bench: Bench, unit: dict[str, str]
-    ) -> None:
-        assert unit["ExecStart"] == (
-            f"{bench.root}/opt/trainer/current/bin/trainer agent "
-            f"--document {bench.root}/etc/trainer/node.json --state-dir {bench.root}/var/lib/trainer"
-        )
-
-    def test_the_agent_has_no_rights_beyond_its_state_folder(self, unit: dict[str, str]) -> None:
-        assert unit["User"] == "trainer" and unit["StateDirectory"] == "trainer"
-        assert (
-            unit["NoNewPrivileges"] == "yes"
-            and unit["ProtectSystem"] == "strict"
-            and unit["ProtectHome"] == "yes"
-        )
-        assert unit["CapabilityBoundingSet"] == "" and "PrivateDevices" not in unit
-
-    def test_only_what_a_restart_can_mend_is_restarted(self, unit: dict[str, str]) -> None:
-        of_the_agent = {code for code in Exit if not code.name.startswith("BOOT_")}
-        assert {Exit(int(code)) for code in unit["RestartPreventExitStatus"].split()} == of_the_agent - {
-            Exit.DONE,
-            Exit.S3,
-            Exit.PEER_LOST,
-            Exit.BUG,
-        }
-        assert unit["Restart"] == "on-failure" and unit["StartLimitBurst"] == "4"
-
-    def test_the_stop_limit_leaves_the_agent_time_to_save(self, unit: dict[str, str]) -> None:
-        assert unit["TimeoutStopSec"] == "110" and unit["KillMode"] == "mixed"
-
-    def test_root_has_bad_nodes_replaced_and_leaves_the_others_alone(
-        self, bench: Bench, unit: dict[str, str]
-    ) -> None:
-        replaced = {
-            code for code in Exit if code != Exit.REBOOT and "Unhealthy" in " ".join(self.stop(bench, code))
-        }
-        assert replaced == {Exit.DEVICE, Exit.RESET, Exit.PERFORMANCE}
-        assert all(not self.stop(bench, code) for code in set(Exit) - replaced - {Exit.REBOOT})
-
-    def test_a_replacement_waits_for_no_grace_period(self, bench: Bench, unit: dict[str, str]) -> None:
-        assert self.stop(bench, Exit.DEVICE) == [
-            f"autoscaling set-instance-health --region us-east-1 --instance-id {INSTANCE} "
-            "--health-status Unhealthy --no-should-respect-grace-period"
-        ]
-
-    def test_root_restarts_a_node_once_and_has_it_replaced_the_second_time(
-        self, bench: Bench, unit: dict[str, str]
-    ) -> None:
-        assert self.stop(bench, Exit.REBOOT) == ["systemctl --no-block reboot"]
-        assert "set-instance-health" in self.stop(bench, Exit.REBOOT)[0]
-
-    def stop(self, bench: Bench, code: Exit) -> list[str]:
-        before = len(bench.calls)
-        env = {
-            "PATH": f"{bench.folder / 'bin'}:{os.environ['PATH']}",
-            "CALLS": str(bench.calls_file),
-            "EXIT_STATUS": str(int(code)),
-        }
-        subprocess.run([bench.root / "opt/trainer/on-stop"], env=env, check=True, timeout=10)
-        return bench.calls[before:]
 
 
 class TestTheText:
