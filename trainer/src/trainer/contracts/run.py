@@ -42,7 +42,13 @@ class TrainingConfig(Document):
 
 
 class ElasticSettings(Document):
-    wait_seconds: float = Field(default=1800, gt=0)  # how long members wait for the world to be complete
+    """When the world is smaller than ``nodes``: shrink, wait, or give up."""
+
+    # Smallest world that still trains; none: ``nodes``, a world that never shrinks.
+    min_world_nodes: int | None = Field(default=None, ge=1)
+    # How long a world that could be smaller waits for the missing members first.
+    shrink_after_seconds: float = Field(default=20, ge=0)
+    wait_seconds: float = Field(default=1800, gt=0)  # then the run fails: fewer than min_world_nodes are there
 
 
 class RunConfig(Document):
@@ -51,7 +57,7 @@ class RunConfig(Document):
     schema_version: int = 1
     name: str = Field(pattern=RUN_NAME)
     groups: list[str] = Field(min_length=1)
-    nodes: int = Field(gt=0)  # the fixed world: members over all groups
+    nodes: int = Field(gt=0)  # the whole world: members over all groups; it may shrink, see `elastic`
     training: TrainingConfig
     elastic: ElasticSettings = ElasticSettings()
     on_finish: Literal["release", "keep"] = "keep"
@@ -77,6 +83,7 @@ class Member(Document):
     group: str
     address: str  # private IPv4 from the metadata service
     local_world_size: int = Field(gt=0)  # processes on this node: GPUs, or 1 on CPU
+    peer_port: int | None = None  # where the agent answers its peers' probes; none: an older release
 
 
 class Generation(Document):
@@ -100,6 +107,7 @@ class MemberReport(Document):
     exit_code: int | None = None  # how that generation ended here
     message: str | None = None  # one line on a failure: what, where
     beat: int = Field(default=0, ge=0)
+    unreachable: list[str] = Field(default_factory=list)  # instance ids whose peer port does not answer this node
 
 
 class RunResult(Document):

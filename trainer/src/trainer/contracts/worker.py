@@ -4,6 +4,7 @@
 
     worker.json            WorkerConfig, written by the agent, read by every rank of this node
     stop                   written by the agent: all ranks stop at one step, save, exit; its text is why
+    save                   written by the agent: all ranks save at the next step and go on
     events-rank<r>.jsonl   WorkerEvent lines, appended by global rank r (eval, checkpoint: rank 0 only)
     exit-rank<r>.json      ExitReport, written by global rank r before it exits (torchrun only tells 0 or 1)
 """
@@ -20,10 +21,13 @@ from .node_document import NodeDocument
 from .run import Generation, RunConfig
 
 STOP_FILE = "stop"
+SAVE_FILE = "save"
 WORKER_FILE = "worker.json"
 
-StopReason = Literal["notice", "user", "sigterm"]
-EventKind = Literal["started", "fallback", "step", "eval", "checkpoint", "stopped", "finished", "error"]
+StopReason = Literal["notice", "user", "sigterm", "regroup"]  # regroup: the world grows
+EventKind = Literal[
+    "started", "fallback", "step", "pause", "eval", "checkpoint", "straggler", "stopped", "finished", "error"
+]
 
 
 class WorkerConfig(Document):
@@ -43,10 +47,13 @@ class WorkerEvent(Document):
     fallback    step of a checkpoint that was not usable, message (why)
     step        step (counted from 1), loss (mean over the global batch; null and non_finite if no number),
                 samples (consumed by all ranks since the run's first step), seconds (the whole step),
-                data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate
+                data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate,
+                sample_sum (sum of the numbers of all samples of the step, over all ranks)
+    pause       step, reason (save, eval): no step for a while, and that is no hang; written by every rank
     eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits), seconds, best
     checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
                 file), reason (periodic, best, final, or the reason of a stop)
+    straggler   step, slow_rank, ratio (its own work per step to the median of all ranks); rank 0 only
     stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
     finished    step, epochs, first_loss and last_loss (mean of the first and last tenth of all the run's
                 steps, whatever generation made them), eval_loss, eval_accuracy
@@ -62,6 +69,9 @@ class WorkerEvent(Document):
     seconds: float | None = None
     data_wait_seconds: float | None = None
     learning_rate: float | None = None
+    sample_sum: int | None = None
+    slow_rank: int | None = None
+    ratio: float | None = None
     world_size: int | None = None
     total_steps: int | None = None
     epochs: float | None = None
