@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -263,6 +264,6 @@ class Ranks:
 
 
 def merged(by_rank: Sequence[Sequence[Sequence[int]]]) -> list[int]:
-    """Sample i of a step is sample i // world of rank i mod world."""
+    """Sample i of a step is sample i // world of rank i mod world; the first ranks may have one more."""
     steps = zip(*by_rank, strict=True)
-    return [number for step in steps for row in zip(*step, strict=True) for number in row]
+    return [number for step in steps for row in zip_longest(*step) for number in row if number is not None]

@@ -229,24 +229,25 @@ def test_mapped_arrays_are_the_stored_ones(source: Path) -> None:
 def test_samples_are_found_across_shards_in_the_order_asked_for(source: Path) -> None:
     split = ShardedSplit(source, describe(source, NAME), "train")
     wanted = np.array([95, 0, 31, 32, 33, 64, 63])
-    images, labels = split.take(wanted)
+    images, labels, numbers = split.take(wanted)
     assert numbers_of(images.float() / 255) == wanted.tolist()
-    assert labels.tolist() == (wanted % 4).tolist()
+    assert labels.tolist() == (wanted % 4).tolist() and numbers.tolist() == wanted.tolist()
     assert dataset_info(describe(source, NAME)).train_samples == len(split) == 96
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_loader_yields_equal_micro_batches_across_epochs_in_global_order(
+def test_the_loader_yields_micro_batches_across_epochs_in_global_order_and_tells_what_it_read(
     source: Path, workers: int
 ) -> None:
     split = ShardedSplit(source, describe(source, NAME), "train")
     order = GlobalOrder(len(split), 20, seed=2)  # four steps an epoch, sixteen samples left out
-    sampler = StepSampler(order, rank=1, world=2, accumulation=5, first=3, total=6)
-    loader = step_loader(split, sampler, torch.device("cpu"), workers)
-    micro_batches = [numbers_of(images.float() / 255) for images, _ in loader]
-    assert len(micro_batches) == len(sampler) == 15 and {len(batch) for batch in micro_batches} == {2}
-    expected = [number for step in (3, 4, 5) for number in order.rank_batch(step, 1, 2).tolist()]
-    assert [number for batch in micro_batches for number in batch] == expected
+    sampler = StepSampler(order, rank=1, world=3, accumulation=3, first=3, total=6)
+    batches = list(step_loader(split, sampler, torch.device("cpu"), workers))
+    assert [len(batch.labels) for batch in batches] == [3, 2, 2] * 3  # seven of twenty samples a step
+    assert len(batches) == len(sampler)
+    expected = [number for step in (3, 4, 5) for number in order.rank_batch(step, 1, 3).tolist()]
+    assert [number for batch in batches for number in batch.numbers.tolist()] == expected
+    assert [number for batch in batches for number in numbers_of(batch.images.float() / 255)] == expected
 
 
 @pytest.mark.parametrize("text", ["shapes", "shapes@", "@v1", "Shapes@v1", "a/b@v1", "a@v 1"])

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from trainer.contracts.run import TrainingConfig
-from trainer.contracts.worker import STOP_FILE, WorkerEvent
+from trainer.contracts.worker import SAVE_FILE, STOP_FILE, WorkerEvent
+from trainer.data.dataset import StepSampler
+from trainer.data.order import GlobalOrder
 from trainer.errors import ConfigurationError, NonFiniteError
 from trainer.exit_codes import Exit
 from trainer.train.events import EventLog
@@ -30,18 +32,42 @@ def training(**fields: Any) -> TrainingConfig:
     return TrainingConfig(**{"dataset": "shapes@v1", "steps": 10, **fields})
 
 
-def test_steps_and_micro_batches_are_fixed_before_the_first_step() -> None:
+def test_steps_are_fixed_before_the_first_one() -> None:
     asked = training(steps=None, epochs=2.5, global_batch_size=64, gradient_accumulation=4)
-    assert plan_training(asked, world=2, train_samples=1000) == Plan(
-        total_steps=37, steps_per_epoch=15, micro_batch=8
+    assert plan_training(asked, world=3, train_samples=1000) == Plan(
+        total_steps=37, steps_per_epoch=15, accumulation=4
     )
+
+
+@given(batch=st.integers(1, 200), accumulation=st.integers(1, 8), whole=st.integers(1, 40), data=st.data())
+def test_a_smaller_world_takes_more_micro_batches_and_none_that_the_whole_world_would_not_take(
+    batch: int, accumulation: int, whole: int, data: st.DataObject
+) -> None:
+    assume(whole * accumulation <= batch)
+    world = data.draw(st.integers(1, whole))
+    asked = training(global_batch_size=batch, gradient_accumulation=accumulation)
+    order = GlobalOrder(batch, batch, seed=0)
+
+    def sizes(ranks: int) -> list[int]:
+        plan = plan_training(asked, ranks, batch, whole)
+        samplers = [StepSampler(order, rank, ranks, plan.accumulation, 0, 1) for rank in range(ranks)]
+        return [len(micro) for sampler in samplers for micro in sampler]
+
+    now, then = sizes(world), sizes(whole)
+    assert len(then) == whole * accumulation and sum(now) == sum(then) == batch
+    assert min(now) >= 1 and max(now) - min(now) <= 1
+    # One more only where the even share is no larger already: a sample cannot be cut.
+    assert max(now) <= max(then) + (max(then) == 1)
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"global_batch_size": 51}, "51 cannot be split evenly over 2 ranks .* 51 / 2 leaves 1"),
-        ({"global_batch_size": 60, "gradient_accumulation": 8}, "= 16: 60 / 16 leaves 12"),
+        ({"global_batch_size": 1}, "1 is too small for 2 ranks x 1 accumulation steps = 2 micro-batches"),
+        (
+            {"global_batch_size": 15, "gradient_accumulation": 8},
+            "15 is too small for 2 ranks x 8 accumulation steps = 16",
+        ),
         ({"global_batch_size": 200}, "200 is more than the 100 training samples"),
         ({"steps": None}, "exactly one of steps and epochs"),
         ({"epochs": 1.0}, "exactly one of steps and epochs"),
@@ -130,8 +156,20 @@ def test_a_stop_is_asked_for_by_file_or_by_sigterm(tmp_path: Path) -> None:
     (tmp_path / STOP_FILE).write_text("notice")
     assert reason_of(user) == "user" and reason_of(stop.weight()) == "notice"
     assert stop.weight() > user  # the maximum over ranks keeps the notice
+    (tmp_path / STOP_FILE).write_text("regroup")
+    assert (
+        reason_of(stop.weight()) == "regroup" and 0 < stop.weight() < user
+    )  # gives way to every other reason
     (tmp_path / STOP_FILE).write_text("")
-    assert stop.weight() > 0
+    assert reason_of(stop.weight()) == "sigterm"
+
+
+def test_a_save_is_asked_for_by_file_and_taken_once(tmp_path: Path) -> None:
+    ranks = [StopRequest(tmp_path), StopRequest(tmp_path)]
+    assert [rank.take_save() for rank in ranks] == [False, False]
+    (tmp_path / SAVE_FILE).touch()
+    assert [rank.take_save() for rank in ranks] == [True, False]
+    assert not (tmp_path / SAVE_FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +179,12 @@ def test_a_stop_is_asked_for_by_file_or_by_sigterm(tmp_path: Path) -> None:
             RuntimeError("[/pytorch/third_party/gloo/pair.cc:538] Connection closed by peer [127.0.0.1]"),
             Exit.PEER_LOST,
         ),
+        (
+            RuntimeError("[unbound_buffer.cc:78] Timed out waiting 600000ms for recv operation"),
+            Exit.PEER_LOST,
+        ),
+        (RuntimeError("Application timeout caused pair closure"), Exit.PEER_LOST),
+        (RuntimeError("connect [127.0.0.1]:29500: Connection refused"), Exit.PEER_LOST),
         (torch.distributed.DistBackendError("NCCL communicator was aborted"), Exit.PEER_LOST),
         (torch.distributed.DistNetworkError("the client socket has timed out"), Exit.PEER_LOST),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), Exit.OUT_OF_MEMORY),

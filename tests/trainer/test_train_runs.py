@@ -298,10 +298,10 @@ def test_the_best_evaluation_is_pointed_at_and_its_loss_is_right(
 
 
 def test_reports_are_written_where_the_agent_looks(trained: Bench) -> None:
-    ranks = Ranks(trained, run_config(global_batch_size=15), 1, world=2)
+    ranks = Ranks(trained, run_config(global_batch_size=3, gradient_accumulation=2), 1, world=2)
     assert ranks.wait() == [Exit.CONFIGURATION, Exit.CONFIGURATION]
     for rank in (0, 1):
-        assert "15 cannot be split evenly over 2 ranks" in ranks.report(rank).message
+        assert "3 is too small for 2 ranks" in ranks.report(rank).message
         (error,) = ranks.events(rank, "error")
         assert error["code"] == Exit.CONFIGURATION
     shard = Path(trained.root / "data" / "numbers" / "v1" / "manifest.json")

@@ -4,7 +4,15 @@ Every way to end leaves ``exit-rank<r>.json`` with a code of `trainer.exit_codes
 Nothing here waits without a limit: collectives have time-outs (`trainer.train.world`), S3 calls too.
 """
 
+# ruff: noqa: E402 (imports after the handler on purpose)
 from __future__ import annotations
+
+import faulthandler
+import signal
+
+# SIGUSR1 writes all threads' stacks to standard error, the worker's log: the agent asks for it when no step comes.
+# Before the imports below, which take seconds in which the signal would end the process. Loaders inherit it.
+faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=False)
 
 import logging
 import os
@@ -22,6 +30,7 @@ from .data.sync import version_dir
 from .data.verify import local_manifest
 from .errors import ConfigurationError, Fault, OutOfMemoryError, PeerLostError
 from .exit_codes import Exit
+from .models.dropout import seed_dropout
 from .models.load import build_model
 from .models.user_wheel import install_user_wheel
 from .store import Store
@@ -58,6 +67,7 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
         packages = install_user_wheel(store, bucket, training.user_wheel, run_dir)
     torch.manual_seed(training.seed)  # every rank builds the same weights
     model = build_model(training, info, packages)
+    dropout = seed_dropout(model, training.seed)
     world = join_world(config.device)
     capability = torch.cuda.get_device_capability(world.device) if config.device == "cuda" else None
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -69,11 +79,13 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
         train_split=ShardedSplit(folder, manifest, "train"),
         test_split=ShardedSplit(folder, manifest, "test"),
         model=model.to(world.device),
+        dropout=dropout,
         precision=resolve_precision(training.precision, config.device, capability),
         checkpoints=Checkpoints(store, bucket, config.run, generation, world.size, run_dir / "checkpoints"),
         stop=stop,
         events=events,
         loader_workers=max(0, min(MAX_LOADER_WORKERS, spare_cores)) if config.device == "cuda" else 0,
+        whole_world=config.run.nodes * max(member.local_world_size for member in config.generation.members),
     )
     code = train(job)
     world.wait()  # nobody closes a connection that another one still reads from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,11 @@ from ..contracts.manifests import DatasetManifest
 from .manifest import map_array
 from .order import GlobalOrder
 
-Batch = tuple[torch.Tensor, torch.Tensor]  # images uint8 [n, c, h, w], labels int64 [n]
+
+class Batch(NamedTuple):
+    images: torch.Tensor  # uint8 [n, c, h, w]
+    labels: torch.Tensor  # int64 [n]
+    numbers: torch.Tensor  # int64 [n]: which samples of the split these are, told by whoever read them
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class ShardedSplit(Dataset[Batch]):
             shard_images, shard_labels = self._arrays(shard)
             row = index - (int(self._ends[shard - 1]) if shard else 0)
             images[place], labels[place] = shard_images[row], shard_labels[row]
-        return torch.from_numpy(np.stack(images)), torch.from_numpy(labels)
+        return Batch(torch.from_numpy(np.stack(images)), torch.from_numpy(labels), torch.from_numpy(indices))
 
     def _arrays(self, shard: int) -> tuple[Any, Any]:
         if shard not in self._maps:
@@ -87,8 +91,8 @@ class ShardedSplit(Dataset[Batch]):
 class StepSampler(Sampler[list[int]]):
     """This rank's micro-batches from step ``first`` to the last step, across epochs, without a seam.
 
-    Every rank yields the same number of equally large micro-batches, computed up front: none can run dry
-    before the others.
+    Every rank yields the same number of micro-batches, computed up front: none can run dry before the others.
+    All of a step, whatever the rank, differ by at most one sample.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class StepSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         for step in range(self._first, self._total):
             batch = self._order.rank_batch(step, self._rank, self._world)
-            for micro in np.split(batch, self._accumulation):
+            for micro in np.array_split(batch, self._accumulation):
                 yield micro.tolist()
 
 

@@ -3,8 +3,8 @@
 An epoch is a permutation of all training samples, made by a keyed Feistel network over the sample numbers,
 so that any place of it is computed directly: no table to keep, nothing to replay at a resume, and no
 dependence on a library's random stream, which may change between versions. Step s of a run reads the next
-``global_batch`` places; sample i of the step goes to rank i mod world. The tail of an epoch that fills no
-batch is left out, and is another one in each epoch.
+``global_batch`` places; sample i of the step goes to rank i mod world, so that the ranks' shares differ by at
+most one sample. The tail of an epoch that fills no batch is left out, and is another one in each epoch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GlobalOrder:
         return permuted(places, self.samples, self.seed, epoch)
 
     def rank_batch(self, step: int, rank: int, world: int) -> Index:
-        """The share of one rank: [global_batch / world]; world must divide global_batch."""
+        """The share of one rank: [global_batch / world], one more on the first ranks where it does not divide."""
         return self.step_batch(step)[rank::world]
 
     def epochs_at(self, step: int) -> float:

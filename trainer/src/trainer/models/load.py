@@ -9,6 +9,13 @@ The contract of a user's model, all of it:
   int64 [b]. Without it the loss is cross-entropy. With it ``forward`` may return what it likes; evaluation
   reports an accuracy only where that is logits [b, classes].
 - Everything the module keeps between steps is in its ``state_dict``: that is what a checkpoint holds.
+- The result does not depend on how many ranks share a global batch, as long as each sample stands for itself: the
+  loss is a mean over samples, and nothing looks across the batch (batch normalisation, contrastive losses).
+- Dropout modules (nn.Dropout, Dropout1d, 2d, 3d) are replaced by ones whose masks are seeded by step and sample, at
+  any world size the same; their inputs have the samples first (`trainer.models.dropout`). Random numbers of other
+  making (nn.functional.dropout, dropout within nn.MultiheadAttention or nn.LSTM, AlphaDropout, torch.rand, numpy)
+  cannot be seen: the generators are seeded anew by step and rank, so that a resumed run repeats them exactly where
+  the world is of the same size, and draws others where it is not.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def evaluate(
     loss_sum, correct, count, with_logits = 0.0, 0, 0, True
     model.eval()
     try:
-        for images, labels in step_loader(split, sampler, world.device, workers):
+        for images, labels, _ in step_loader(split, sampler, world.device, workers):
             images, targets = images.to(world.device).float() / 255, labels.to(world.device)
             with precision.autocast():
                 outputs = model(images)

@@ -16,19 +16,23 @@ from ..contracts.manifests import CheckpointManifest
 from ..contracts.run import TrainingConfig
 from ..data.dataset import DatasetInfo, ShardedSplit
 from ..data.order import GlobalOrder
-from ..errors import CheckpointError, Fault, FencedError
+from ..errors import CheckpointError, Fault, FencedError, StoreError
 from ..exit_codes import Exit
+from ..models.dropout import SampleKeys
 from .checkpoint import Checkpoints, UnreadableError
+from .deadline import within
 from .evaluate import Evaluation, evaluate
 from .events import EventLog
 from .plan import Plan
 from .precision import Precision
 from .schedule import rate_factor
-from .state import TrainState, capture_rng, restore_rng, seed_rank
+from .state import TrainState
 from .stop import StopRequest, reason_of
 from .world import World
 
 SAVED_BYTES_PER_PARAMETER = 12  # fp32 weight and AdamW's two moments
+# Of the chain of a stop (systemd 110, agent 100, torchrun 90) the shortest: what is not saved by then never will be.
+STOP_SAVE_SECONDS = 60
 _log = logging.getLogger(__name__)
 
 
@@ -42,11 +46,13 @@ class Job:
     train_split: ShardedSplit
     test_split: ShardedSplit
     model: nn.Module  # on the world's device
+    dropout: SampleKeys  # of the model's dropout modules
     precision: Precision
     checkpoints: Checkpoints
     stop: StopRequest
     events: EventLog
     loader_workers: int = 0
+    whole_world: int | None = None  # ranks when no node is missing; none: as many as there are
 
 
 def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
@@ -75,8 +81,6 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
             ) from error
         if order.step_at(manifest.samples_consumed) != state.step:
             raise CheckpointError(f"checkpoint of step {manifest.step} names another offset than its state")
-        if world.rank < len(saved["rng"]):
-            restore_rng(saved["rng"][world.rank], world.device)
         message = (
             f"resumed from step {manifest.step}, saved by generation {manifest.generation} "
             f"with {manifest.world_size} ranks"
@@ -101,7 +105,6 @@ def _fresh_state(job: Job, plan: Plan) -> TrainState:
         rate_factor, total=plan.total_steps, warmup=training.warmup_steps, kind=training.schedule
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    seed_rank(training.seed, job.world.rank)
     return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
 
 
@@ -110,6 +113,7 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
     if len(job.test_split) == 0:
         return None
     began = time.monotonic()
+    job.events.write("pause", step=state.step, reason="eval")
     result = evaluate(
         job.model, job.test_split, job.info.classes, job.world, job.precision, job.loader_workers
     )
@@ -123,27 +127,36 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
             seconds=time.monotonic() - began,
             best=best,
         )
+    state.evaluated_step = state.step
     if best:
         state.best_eval_loss = result.loss
         save(job, state, order, "best")
     return result
 
 
-def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
+def save(
+    job: Job, state: TrainState, order: GlobalOrder, reason: str, limit_seconds: float | None = None
+) -> None:
     """Rank 0 saves, the others wait for it on the control group. Collective.
 
-    A fault on rank 0 ends it with that fault's exit code, and the others with PEER_LOST.
+    A fault on rank 0 ends it with that fault's exit code, and the others with PEER_LOST. With a limit, rank 0
+    raises StoreError once it is over.
     """
     began = time.monotonic()
-    rng_of_ranks = job.world.collect(capture_rng(job.world.device))
-    if rng_of_ranks is not None:
+    job.events.write("pause", step=state.step, reason="save")
+    if job.world.rank == 0:
         is_new = job.checkpoints.newest_step != state.step
-        manifest = job.checkpoints.save(
+        work = partial(
+            job.checkpoints.save,
             state.step,
             state.step * order.global_batch,
             order.epochs_at(state.step),
-            state.capture(rng_of_ranks),
+            state.capture(),
         )
+        try:
+            manifest = work() if limit_seconds is None else within(limit_seconds, work)
+        except TimeoutError as error:
+            raise StoreError(f"the checkpoint of step {state.step} was {error}") from error
         if reason == "best" and state.best_eval_loss is not None:
             job.checkpoints.mark_best(manifest, state.best_eval_loss)
         if is_new:
@@ -161,11 +174,16 @@ def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
 def save_and_stop(
     job: Job, state: TrainState, order: GlobalOrder, stop_weight: int
 ) -> Literal[Exit.STOPPED_SAVED, Exit.STOPPED_STALE]:
-    """Every rank stops at this step; a failed save is only told where an older one is there. Collective."""
+    """Every rank stops at this step; a failed save is only told where an older one is there. Collective.
+
+    A save that is still under way when its time is over is left to itself. It does no harm: cut off anywhere, it
+    leaves the older checkpoint the newest; coming to its end late, it leaves a complete one of this very step, or
+    is refused (fenced) where a newer generation has begun.
+    """
     reason = reason_of(stop_weight)
     saved = True
     try:
-        save(job, state, order, reason)
+        save(job, state, order, reason, STOP_SAVE_SECONDS)
     except FencedError:
         raise
     except Fault as fault:

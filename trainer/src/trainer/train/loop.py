@@ -5,7 +5,6 @@ Runs on CPUs (gloo) and is written for GPUs (NCCL, mixed precision, pinned memor
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import nullcontext
 from typing import Literal
@@ -19,9 +18,11 @@ from ..data.order import GlobalOrder
 from ..errors import NonFiniteError
 from ..exit_codes import Exit
 from ..models.load import loss_function
-from .evaluate import Evaluation
+from .exchange import SAVE_REASONS, RankWords, exchange
 from .job import Job, evaluate_and_keep_best, save, save_and_stop, start_state
 from .plan import plan_training
+from .state import seed_step
+from .stragglers import BusyClock, Stragglers
 from .summary import loss_summary
 
 SMALLEST_SCALE = 1.0  # of fp16 gradients: where even this overflows, the run is lost
@@ -34,8 +35,9 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     makes torch.distributed raise (`world.is_peer_loss`).
     """
     training, world, device = job.training, job.world, job.world.device
-    plan = plan_training(training, world.size, len(job.train_split))
-    order = GlobalOrder(len(job.train_split), training.global_batch_size, training.seed)
+    plan = plan_training(training, world.size, len(job.train_split), job.whole_world)
+    batch_size, accumulation = training.global_batch_size, plan.accumulation
+    order = GlobalOrder(len(job.train_split), batch_size, training.seed)
     state = start_state(job, plan, order)
     world.wait()  # DDP's first collective has only the time-out of a step: begin it together
     on_gpu = device.type == "cuda"
@@ -43,37 +45,61 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         state.model, device_ids=[world.local_rank] if on_gpu else None, gradient_as_bucket_view=True
     )
     loss_of = loss_function(state.model)
-    accumulation = training.gradient_accumulation
     sampler = StepSampler(order, world.rank, world.size, accumulation, state.step, plan.total_steps)
     batches = iter(step_loader(job.train_split, sampler, device, job.loader_workers))
-    evaluation: Evaluation | None = None
+    busy = BusyClock(device)
+    stragglers = Stragglers([len(order.rank_batch(0, rank, world.size)) for rank in range(world.size)])
     last_save = time.monotonic()
 
     while state.step < plan.total_steps:
-        began, waited = time.monotonic(), 0.0
+        due = training.eval_every_steps and state.step % training.eval_every_steps == 0
+        if (
+            due and state.evaluated_step < state.step
+        ):  # here, so that a resume catches up on what a stop cut off
+            evaluate_and_keep_best(job, state, order)
+
+        began, waited, sample_sum = time.monotonic(), 0.0, 0
+        busy.start()
+        seed_step(training.seed, state.step, world.rank)
         loss_sum = torch.zeros((), device=device)
         for micro_step in range(accumulation):
             asked = time.monotonic()
-            images, labels = next(batches)
+            batch = next(batches)
             waited += time.monotonic() - asked
-            images = images.to(device, non_blocking=True).float() / 255
-            targets = labels.to(device, non_blocking=True)
+            sample_sum += int(batch.numbers.sum())
+            images = batch.images.to(device, non_blocking=True).float() / 255
+            targets = batch.labels.to(device, non_blocking=True)
+            job.dropout.begin(state.step, batch.numbers.to(device, non_blocking=True))
+            is_last = micro_step == accumulation - 1
             # Ranks sum gradients in the last micro-step only; no_sync must hold for the forward pass too.
-            with nullcontext() if micro_step == accumulation - 1 else ddp.no_sync():
+            with nullcontext() if is_last else ddp.no_sync():
                 with job.precision.autocast():
-                    loss = loss_of(ddp(images), targets) / accumulation
+                    # DDP takes the mean over ranks: weighted so, it is the mean over the global batch's samples,
+                    # however unevenly they are spread over ranks and micro-batches.
+                    loss = loss_of(ddp(images), targets) * (len(targets) * world.size / batch_size)
+                if is_last:
+                    busy.stop()  # from here on a rank waits for the others
                 state.scaler.scale(loss).backward()
             loss_sum += loss.detach()
 
         # One exchange before the weights change: is every loss a number, must anybody stop, is a save due?
         save_due = world.rank == 0 and time.monotonic() - last_save >= training.checkpoint.every_seconds
-        words = world.gather([float(loss_sum), waited, job.stop.weight(), save_due])
-        mean_loss = float(words[:, 0].mean())
-        _, longest_wait, stop_weight, save_wanted = words.max(dim=0).values.tolist()
-        if not math.isfinite(mean_loss):
+        words = exchange(
+            world,
+            RankWords(
+                loss=float(loss_sum),
+                sample_sum=sample_sum,
+                waited_seconds=waited,
+                busy_seconds=busy.seconds(),
+                stop_weight=job.stop.weight(),
+                save_weight=2 if job.stop.take_save() else int(save_due),
+            ),
+        )
+        if words.ranks_without_a_number:
             job.events.write("step", step=state.step + 1, loss=None, non_finite=True)
-            ranks = [rank for rank, loss in enumerate(words[:, 0].tolist()) if not math.isfinite(loss)]
-            raise NonFiniteError(f"loss of step {state.step + 1} is not finite on ranks {ranks}; not saved")
+            raise NonFiniteError(
+                f"loss of step {state.step + 1} is not finite on ranks {words.ranks_without_a_number}; not saved"
+            )
 
         state.scaler.unscale_(state.optimizer)
         if training.clip_norm is not None:
@@ -88,28 +114,30 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         rate = state.scheduler.get_last_lr()[0]
         state.scheduler.step()
         state.step += 1
-        state.losses.append(mean_loss)
+        state.losses.append(words.mean_loss)
         job.events.write(
             "step",
             step=state.step,
-            loss=mean_loss,
-            samples=state.step * training.global_batch_size,
+            loss=words.mean_loss,
+            samples=state.step * batch_size,
+            sample_sum=words.sample_sum,
             seconds=time.monotonic() - began,
-            data_wait_seconds=longest_wait,
+            data_wait_seconds=words.waited_seconds,
             learning_rate=rate,
         )
+        slow = stragglers.take(words.busy_seconds) if world.rank == 0 else None
+        if slow:
+            job.events.write("straggler", step=state.step, slow_rank=slow.rank, ratio=slow.ratio)
 
-        done = state.step == plan.total_steps
-        if done or (training.eval_every_steps and state.step % training.eval_every_steps == 0):
-            evaluation = evaluate_and_keep_best(job, state, order)
-        if stop_weight and not done:
-            return save_and_stop(job, state, order, int(stop_weight))
-        if save_wanted:
-            save(job, state, order, "periodic")
+        if state.step == plan.total_steps:
+            break
+        if words.stop_weight:
+            return save_and_stop(job, state, order, words.stop_weight)
+        if words.save_weight:
+            save(job, state, order, SAVE_REASONS[words.save_weight - 1])
             last_save = time.monotonic()
 
-    if evaluation is None:  # resumed at the very end
-        evaluation = evaluate_and_keep_best(job, state, order)
+    evaluation = evaluate_and_keep_best(job, state, order)
     save(job, state, order, "final")
     first_loss, last_loss = loss_summary(state.losses)
     job.events.write(

@@ -13,18 +13,28 @@ from ..errors import ConfigurationError
 class Plan:
     total_steps: int
     steps_per_epoch: int
-    micro_batch: int  # samples that one rank takes through the model at once
+    accumulation: int  # micro-batches that each rank takes through the model a step
 
 
-def plan_training(training: TrainingConfig, world: int, train_samples: int) -> Plan:
-    """Raises ConfigurationError with the arithmetic when the numbers do not go together."""
+def plan_training(
+    training: TrainingConfig, world: int, train_samples: int, whole_world: int | None = None
+) -> Plan:
+    """Any world trains that leaves no micro-batch without a sample: shares differ by one where they must.
+
+    ``whole_world``: ranks of the run's whole world (none: ``world``), which gradientAccumulation is meant for.
+    A smaller world accumulates more, so that no micro-batch outgrows what fits the devices of the whole one.
+    Raises ConfigurationError with the arithmetic when the numbers do not go together.
+    """
     batch, accumulation = training.global_batch_size, training.gradient_accumulation
-    rest = batch % (world * accumulation)
-    if rest:
+    whole = max(world, whole_world or world)
+    if whole * accumulation > batch:
         raise ConfigurationError(
-            f"globalBatchSize {batch} cannot be split evenly over {world} ranks x {accumulation} accumulation "
-            f"steps = {world * accumulation}: {batch} / {world * accumulation} leaves {rest}"
+            f"globalBatchSize {batch} is too small for {whole} ranks x {accumulation} accumulation steps = "
+            f"{whole * accumulation} micro-batches of at least one sample: raise it or accumulate less"
         )
+    largest_micro_batch = _ceil(_ceil(batch, whole), accumulation)
+    needed = _ceil(_ceil(batch, world), largest_micro_batch)
+    accumulation = max(accumulation, min(needed, batch // world))
     steps_per_epoch = train_samples // batch
     if steps_per_epoch == 0:
         raise ConfigurationError(
@@ -44,4 +54,8 @@ def plan_training(training: TrainingConfig, world: int, train_samples: int) -> P
         raise ConfigurationError(
             f"warmupSteps {training.warmup_steps} must be below the {total} steps of the run"
         )
-    return Plan(total, steps_per_epoch, batch // (world * accumulation))
+    return Plan(total, steps_per_epoch, accumulation)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

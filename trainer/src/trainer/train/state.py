@@ -6,6 +6,7 @@ numpy scalars included, and a checkpoint that cannot be loaded is none.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,17 +25,18 @@ class TrainState:
     scheduler: torch.optim.lr_scheduler.LRScheduler
     scaler: torch.amp.GradScaler
     step: int = 0  # finished steps
+    evaluated_step: int = 0  # the last step after which the held-out split was looked at
     losses: list[float] = field(default_factory=list)  # mean loss of each finished step
     best_eval_loss: float | None = None
 
-    def capture(self, rng_of_ranks: list[Plain]) -> Plain:
+    def capture(self) -> Plain:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "rng": rng_of_ranks,
             "step": self.step,
+            "evaluated_step": self.evaluated_step,
             "losses": torch.tensor(self.losses, dtype=torch.float64),
             "best_eval_loss": self.best_eval_loss,
         }
@@ -46,34 +48,18 @@ class TrainState:
         self.scheduler.load_state_dict(saved["scheduler"])
         self.scaler.load_state_dict(saved["scaler"])
         self.step = saved["step"]
+        self.evaluated_step = saved["evaluated_step"]
         self.losses = saved["losses"].tolist()
         self.best_eval_loss = saved["best_eval_loss"]
 
 
-def seed_rank(seed: int, rank: int) -> None:
-    """Every random source of this process; ranks differ, so that their dropout masks do."""
-    mixed = (seed * 1_000_003 + rank) % 2**32
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Every random source of this process (Python, numpy, torch on all devices), anew before each step.
+
+    So a step draws the same numbers whatever ran before it, and no generator's state has to be saved: a resume
+    needs the step alone, also where it has other ranks than the run before. Ranks differ.
+    """
+    mixed = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
     random.seed(mixed)
-    np.random.seed(mixed)
-    torch.manual_seed(mixed)
-
-
-def capture_rng(device: torch.device) -> Plain:
-    version, numbers, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {
-        "python": [version, list(numbers), gauss],
-        "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-    }
-
-
-def restore_rng(saved: Plain, device: torch.device) -> None:
-    version, numbers, gauss = saved["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    kind, keys, position, has_gauss, cached = saved["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(saved["torch"])
-    if device.type == "cuda" and saved["cuda"] is not None:
-        torch.cuda.set_rng_state(saved["cuda"], device)
+    np.random.seed(np.frombuffer(mixed, dtype=np.uint32))
+    torch.manual_seed(int.from_bytes(mixed, "little", signed=True))

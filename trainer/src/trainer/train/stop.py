@@ -1,4 +1,4 @@
-"""A request to stop: a file from the agent, or SIGTERM. Ranks look at step boundaries, the maximum counts."""
+"""Requests to stop or to save: files from the agent, or SIGTERM. Ranks look at step boundaries, the maximum counts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import signal
 from pathlib import Path
 from types import FrameType
 
-from ..contracts.worker import STOP_FILE, StopReason
+from ..contracts.worker import SAVE_FILE, STOP_FILE, StopReason
 
 # By weight: where ranks were told different things, the heaviest reason is the world's.
-REASONS: tuple[StopReason, ...] = ("sigterm", "user", "notice")
+REASONS: tuple[StopReason, ...] = ("regroup", "sigterm", "user", "notice")
 
 
 class StopRequest:
     def __init__(self, gen_dir: Path) -> None:
         self._file = gen_dir / STOP_FILE
+        self._save_file = gen_dir / SAVE_FILE
         self._signalled = False
 
     def listen(self) -> None:
@@ -33,8 +34,20 @@ class StopRequest:
         try:
             text = self._file.read_text().strip()
         except FileNotFoundError:
-            return 1 + REASONS.index("sigterm") if self._signalled else 0
-        return 1 + next((place for place, reason in enumerate(REASONS) if reason == text), 0)
+            return _weight("sigterm") if self._signalled else 0
+        return next((_weight(reason) for reason in REASONS if reason == text), _weight("sigterm"))
+
+    def take_save(self) -> bool:
+        """Was a save asked for? Takes the request with it: of the ranks of a node, one answers True."""
+        try:
+            self._save_file.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _weight(reason: StopReason) -> int:
+    return 1 + REASONS.index(reason)
 
 
 def reason_of(weight: int) -> StopReason:

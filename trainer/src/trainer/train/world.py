@@ -22,7 +22,12 @@ STEP_TIMEOUT = timedelta(minutes=10)
 # Start-up (packages, CUDA, a large checkpoint coming down) and saves may differ that much between ranks.
 CONTROL_TIMEOUT = timedelta(minutes=30)
 
-_PEER_WORDS = re.compile(r"gloo|connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+# Not every message of gloo names it: "Application timeout caused pair closure" is what follows a first time-out.
+_PEER_WORDS = re.compile(
+    r"gloo|connection (closed|reset) by peer|connection (refused|timed out)|broken pipe"
+    r"|timed out waiting|application timeout",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,6 @@ class World:
         table = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(table, mine, group=self.control)
         return torch.stack(table)
-
-    def collect(self, word: Any) -> list[Any] | None:
-        """Every rank's word on rank 0, None elsewhere. Plain, small objects only."""
-        words: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        dist.gather_object(word, words, dst=0, group=self.control)
-        return words
 
     def from_rank0(self, word: Any) -> Any:
         """Rank 0's word on every rank; the others wait for it as long as a save may take."""

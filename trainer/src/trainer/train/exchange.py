@@ -1,0 +1,59 @@
+"""What the ranks tell each other once a step, in one collective, before the weights change."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import torch
+
+from .world import World
+
+SAVE_REASONS: tuple[Literal["periodic", "requested"], ...] = ("periodic", "requested")
+
+
+@dataclass(frozen=True)
+class RankWords:
+    """One rank's. Sums of whole numbers stay exact: they travel as float64, which has all below 2**53."""
+
+    loss: float  # its part of the global batch's mean loss, times the world size
+    sample_sum: int  # of the numbers of the samples that it loaded
+    waited_seconds: float  # for data
+    busy_seconds: float  # its own work, waiting for no other rank
+    stop_weight: int  # `stop.StopRequest.weight`
+    save_weight: int  # 0, or 1 + the place of the reason in SAVE_REASONS
+
+
+@dataclass(frozen=True)
+class WorldWords:
+    """The same on every rank, so that all decide the same."""
+
+    losses: list[float]  # by rank
+    sample_sum: int
+    waited_seconds: float  # of the rank that waited longest
+    busy_seconds: list[float]  # by rank
+    stop_weight: int
+    save_weight: int
+
+    @property
+    def mean_loss(self) -> float:
+        """Over the samples of the global batch; each rank's part is weighted by its samples already."""
+        return sum(self.losses) / len(self.losses)
+
+    @property
+    def ranks_without_a_number(self) -> list[int]:
+        return [rank for rank, loss in enumerate(self.losses) if not math.isfinite(loss)]
+
+
+def exchange(world: World, mine: RankWords) -> WorldWords:
+    table: torch.Tensor = world.gather([float(word) for word in astuple(mine)])
+    loss, sample_sum, waited, busy, stop, save = table.unbind(dim=1)
+    return WorldWords(
+        losses=loss.tolist(),
+        sample_sum=int(sample_sum.sum()),
+        waited_seconds=float(waited.max()),
+        busy_seconds=busy.tolist(),
+        stop_weight=int(stop.max()),
+        save_weight=int(save.max()),
+    )
