@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import EndpointConnectionError
 from trainer.agent.agent import Agent
 from trainer.agent.board import Board, utc_now
 from trainer.agent.events import Tail
 from trainer.agent.imds import Imds
 from trainer.agent.lifecycle import Lifecycle
 from trainer.agent.node import Node
+from trainer.agent.pace import Pace
+from trainer.agent.peers import Address, connect_all
 from trainer.contracts.cluster import Cluster as ClusterDocument
 from trainer.contracts.cluster import GroupInfo
 from trainer.contracts.node_document import (
@@ -28,14 +32,22 @@ from trainer.contracts.node_document import (
     SelfCheckSettings,
     TorchSource,
 )
-from trainer.contracts.run import RunConfig, RunPointer, RunResult, TrainingConfig, Versions
+from trainer.contracts.run import (
+    ElasticSettings,
+    MemberReport,
+    RunConfig,
+    RunPointer,
+    RunResult,
+    TrainingConfig,
+    Versions,
+)
 from trainer.contracts.worker import WorkerConfig, WorkerEvent
 from trainer.data.manifest import DatasetName
 from trainer.data.publish import describe, publish_dataset
 from trainer.exit_codes import Exit
 from trainer.obs.exporter import NodeState
 from trainer.selfcheck.report import Finding, conclude
-from trainer.store import Store
+from trainer.store import Store, make_client
 
 from tests.local.cloud_kit import REGION, Cluster, client, wait_until
 from tests.trainer.kit import write_numbered_dataset
@@ -91,7 +103,32 @@ class FakeImds:
 
 
 def fake_workers(config: WorkerConfig, folder: Path) -> list[str]:
-    return [sys.executable, "-S", str(FAKE_WORKER), str(folder)]
+    # As torchrun does it: a worker's rank is in its environment.
+    return ["env", f"RANK={config.node_rank}", sys.executable, "-S", str(FAKE_WORKER), str(folder)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Network:
+    """What one node reaches: its agent's S3 and the peer ports of others, each of which a test may cut."""
+
+    def __init__(self) -> None:
+        self.s3_cut = False
+        self.blocked: set[str] = set()  # instance ids
+        self._s3: Any = make_client(REGION)
+
+    def __getattr__(self, name: str) -> Any:
+        """An S3 client."""
+        if self.s3_cut:
+            raise EndpointConnectionError(endpoint_url="s3")
+        return getattr(self._s3, name)
+
+    def probe(self, targets: Mapping[str, Address], timeout_seconds: float) -> dict[str, float]:
+        open_ = {id_: address for id_, address in targets.items() if id_ not in self.blocked}
+        return connect_all(open_, timeout_seconds)
 
 
 def selfcheck_that(verdict: str, code: int, folder: Path) -> Any:
@@ -111,8 +148,19 @@ class RunningAgent:
     imds: FakeImds
     state: NodeState
     folder: Path
+    network: Network
     code: Exit | None = None
     _thread: threading.Thread = field(init=False)
+
+    @property
+    def id(self) -> str:
+        return self.agent.node.instance_id
+
+    @property
+    def worker_pid(self) -> int:
+        training = self.agent._session and self.agent._session._training
+        assert training is not None and training.workers._process is not None
+        return training.workers._process.pid
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -147,6 +195,8 @@ class Cloud:
     bucket: str
     agents: list[RunningAgent] = field(default_factory=list)
     self_check: SelfCheckSettings = field(default_factory=SelfCheckSettings)
+    pace: Pace = field(default_factory=Pace)
+    training_port: int = field(default_factory=free_port)
 
     @property
     def board(self) -> Board:
@@ -172,6 +222,7 @@ class Cloud:
             launching_hook="launching",
             terminating_hook="terminating",
             log_group="/test/nodes",
+            training_port=self.training_port,
         )
 
     def publish(self) -> None:
@@ -194,7 +245,7 @@ class Cloud:
         folder.mkdir(exist_ok=True)
         address = f"127.0.0.{10 + len(self.agents)}"
         imds = FakeImds({"instance-id": instance_id, "local-ipv4": address})
-        document, state = self.document(), NodeState()
+        document, state, network = self.document(), NodeState(), Network()
         node = Node(
             document=document,
             instance_id=instance_id,
@@ -202,13 +253,16 @@ class Cloud:
             state_dir=folder,
             versions=Versions(trainer="0", torch="0"),
             state=state,
-            board=self.board,
+            store=self.store,
+            board=Board(Store(network), self.bucket),  # type: ignore[arg-type]
             lifecycle=Lifecycle.connect(document, instance_id),
             worker_argv=fake_workers,
             poll_seconds=POLL_SECONDS,
+            pace=self.pace,
         )
-        agent = Agent(node, Imds(imds.endpoint), folder / "node.json", selfcheck_that(verdict, code, folder))
-        running = RunningAgent(agent, imds, state, folder)
+        check = selfcheck_that(verdict, code, folder)
+        agent = Agent(node, Imds(imds.endpoint), folder / "node.json", check, network.probe)
+        running = RunningAgent(agent, imds, state, folder, network)
         self.agents.append(running)
         running.start()
         return running
@@ -217,7 +271,13 @@ class Cloud:
         return [self.boot(instance_id) for instance_id in sorted(self.states)]
 
     def run(
-        self, name: str, nodes: int = 2, steps: int = 20, on_finish: Any = "keep", **arguments: Any
+        self,
+        name: str,
+        nodes: int = 2,
+        steps: int = 20,
+        on_finish: Any = "keep",
+        elastic: ElasticSettings | None = None,
+        **arguments: Any,
     ) -> RunConfig:
         training = TrainingConfig(dataset="numbers@v1", steps=steps, model_args=arguments)
         config = RunConfig(
@@ -225,6 +285,7 @@ class Cloud:
             groups=["gpu"],
             nodes=nodes,
             training=training,
+            elastic=elastic or ElasticSettings(),
             on_finish=on_finish,
             created_at=utc_now(),
         )
@@ -241,6 +302,14 @@ class Cloud:
     def generation(self, run: str) -> int:
         generation, _ = self.board.generation(run)
         return generation.n if generation else 0
+
+    def world(self, run: str) -> list[str]:
+        """Instance ids of the current generation, in node-rank order."""
+        generation, _ = self.board.generation(run)
+        return [member.instance_id for member in generation.members] if generation else []
+
+    def report(self, run: str, instance_id: str) -> MemberReport:
+        return self.board.reports(run)[instance_id]
 
     def step(self, run: str) -> int:
         """The furthest step that any node has told its metrics."""

@@ -6,8 +6,10 @@ bucket's checkpoint. A rank that waits too long for another one has lost its pee
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ RENDEZVOUS_SECONDS = 30.0  # for the first step, as nodes start one after the ot
 
 
 def main(folder: Path) -> int:
+    faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     config = json.loads((folder / "worker.json").read_text())
     generation, arguments = config["generation"], config["run"]["training"].get("modelArgs", {})
     rank, world, n = config["nodeRank"], len(generation["members"]), generation["n"]
@@ -40,7 +43,8 @@ def main(folder: Path) -> int:
         """All ranks' MAX of `stop`; None when one of them does not come."""
         (shared / f"{n}-{name}-{rank}").write_text(str(int(stop)))
         met = (shared / f"{n}-met").exists()
-        deadline = time.monotonic() + (PEER_SECONDS if met else RENDEZVOUS_SECONDS)
+        patience = float(arguments.get("peer_seconds", PEER_SECONDS))
+        deadline = time.monotonic() + (patience if met else RENDEZVOUS_SECONDS)
         votes = [shared / f"{n}-{name}-{other}" for other in range(world)]
         while time.monotonic() < deadline:
             texts = [path.read_text() for path in votes if path.exists()]
@@ -72,8 +76,12 @@ def main(folder: Path) -> int:
         tell(
             "step", step=step, loss=2.0 - step / total, samples=step * 10, seconds=0.02, dataWaitSeconds=0.001
         )
-        if step % int(arguments.get("save_every", 1000)) == 0:
+        if step == arguments.get("straggle_at") and rank == 0:
+            tell("straggler", step=step, slowRank=world - 1, ratio=2.5)
+        asked = folder / "save"
+        if step % int(arguments.get("save_every", 1000)) == 0 or asked.exists():
             save()
+            asked.unlink(missing_ok=True)
     save()
     tell("finished", step=step, epochs=1.0)
     return end(0, "done")

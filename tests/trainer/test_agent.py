@@ -19,7 +19,7 @@ from trainer.exit_codes import Exit
 
 from localcloud.aws.server import AwsServer
 from tests.local.cloud_kit import REGION, wait_until
-from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
+from tests.trainer.agent_kit import Cloud, cloud
 
 NUMBERS = itertools.count(1)
 
@@ -44,12 +44,6 @@ def make_cloud(
         monkeypatch.setenv(name, value)
     with ExitStack() as stack:
         yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
-
-
-def worker_pid(agent: RunningAgent) -> int:
-    workers = agent.agent._session and agent.agent._session._workers
-    assert workers is not None and workers._process is not None
-    return workers._process.pid
 
 
 def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[int], Cloud]) -> None:
@@ -105,7 +99,7 @@ def test_a_worker_killed_by_the_system_leads_to_generation_2_on_the_same_nodes(
     agents = cloud.boot_all()
     cloud.run("killed", steps=60, seconds=0.05, save_every=5)
     wait_until(lambda: cloud.step("killed") > 7, "some steps")
-    os.kill(worker_pid(agents[1]), signal.SIGKILL)
+    os.kill(agents[1].worker_pid, signal.SIGKILL)
     result = cloud.result("killed")
     assert (result.status, result.step, cloud.generation("killed")) == ("finished", 60, 2)
     for agent in agents:
@@ -162,10 +156,10 @@ def test_an_agent_killed_while_training_finds_its_place_and_its_leftovers(
     agent = cloud.boot_all()[0]
     cloud.run("crash", nodes=1, steps=40, seconds=0.1, save_every=4)
     wait_until(lambda: cloud.step("crash") > 5, "some steps")
-    left_over = worker_pid(agent)
+    left_over = agent.worker_pid
     session = agent.agent._session
     assert session is not None
-    session._workers = None  # as after kill -9: nobody ends the workers, the report still says running
+    session._training = None  # as after kill -9: nobody ends the workers, the report still says running
     session.close = lambda: None  # type: ignore[method-assign]
     agent.agent._session = None
     agent.agent._closed = agent.agent._opened
@@ -251,17 +245,20 @@ def test_a_faulty_device_ends_the_agent_and_the_group_replaces_the_node(
     assert cloud.board.result("device") is None  # the run waits for the replacement
 
 
-def test_release_scales_the_group_in_when_the_run_is_over(make_cloud: Callable[[int], Cloud]) -> None:
+def test_after_a_run_with_release_the_agent_ends_with_0_and_a_restarted_one_waits(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    """The node's root helper takes it out of its group; a group that needs it gets its agent back."""
     cloud = make_cloud(2)
-    cloud.boot_all()
+    agents = cloud.boot_all()
     cloud.run("once", steps=5, on_finish="release")
     assert cloud.result("once").status == "finished"
-
-    def desired() -> int:
-        found = cloud.cluster.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[cloud.group])
-        return found["AutoScalingGroups"][0]["DesiredCapacity"]
-
-    wait_until(lambda: desired() == 0, "the group to be empty")
+    assert [agent.join() for agent in agents] == [Exit.DONE, Exit.DONE]
+    assert len(cloud.states) == 2  # nobody asked AWS for anything
+    again = [cloud.boot(agent.id) for agent in agents]
+    cloud.run("next", steps=4)
+    assert cloud.result("next").status == "finished"
+    assert [agent.code for agent in again] == [None, None]
 
 
 def test_a_stopped_run_saves_at_one_step_and_ends_as_stopped(make_cloud: Callable[[int], Cloud]) -> None:

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer.agent.generation import (
-    APART_SECONDS,
-    STOPPING_SECONDS,
     Conclude,
     Leave,
     Peer,
@@ -22,10 +20,21 @@ from trainer.agent.generation import (
     Wait,
     decide,
 )
-from trainer.contracts.run import Generation, Member, MemberReport, RunConfig, TrainingConfig, Versions
+from trainer.agent.pace import Pace
+from trainer.contracts.run import (
+    ElasticSettings,
+    Generation,
+    Member,
+    MemberReport,
+    RunConfig,
+    TrainingConfig,
+    Versions,
+)
 from trainer.exit_codes import Exit
 
 VERSIONS = Versions(trainer="1", torch="2")
+PACE = Pace()
+SEEN = ("fresh", "stale", "life_cycle", "apart_seconds", "cut_seconds")
 
 
 def member(id_: str) -> Member:
@@ -39,7 +48,7 @@ def report(id_: str, state: Any = "ready", generation: int = 0, **more: Any) -> 
 
 
 def peer(id_: str, state: Any = "ready", generation: int = 0, **more: Any) -> Peer:
-    of_peer = {key: more.pop(key) for key in ("fresh", "stale", "life_cycle", "apart_seconds") if key in more}
+    of_peer = {key: more.pop(key) for key in SEEN if key in more}
     seen: dict[str, Any] = {"fresh": True, "stale": False, "life_cycle": "InService", **of_peer}
     return Peer(report(id_, state, generation, **more), **seen)
 
@@ -65,6 +74,7 @@ def view(
         groups=["gpu"],
         nodes=nodes,
         training=TrainingConfig(dataset="d@1", steps=1),
+        elastic=ElasticSettings(**more.pop("elastic", {})),
         created_at="now",
     )
     return View(
@@ -143,11 +153,11 @@ def test_nobody_publishes_while_a_member_still_runs_or_is_about_to_start() -> No
         (peer("i-b", "running", 1, stale=True, fresh=False), "i-b gives no sign of life"),
         (peer("i-b", "running", 1, life_cycle=None), "i-b is no longer in its group"),
         (
-            peer("i-b", "ready", 0, apart_seconds=APART_SECONDS + 1),
+            peer("i-b", "ready", 0, apart_seconds=PACE.apart_seconds + 1),
             "i-b is ready and not in generation 1 since 11 s",
         ),
         (
-            peer("i-b", "leaving", 1, exit_code=75, apart_seconds=STOPPING_SECONDS + 1),
+            peer("i-b", "leaving", 1, exit_code=75, apart_seconds=PACE.stopping_seconds + 1),
             "i-b is leaving and not in generation 1 since 101 s",
         ),
     ],
@@ -160,7 +170,7 @@ def test_workers_are_ended_without_a_save_when_a_member_is_lost(other: Peer, why
 @pytest.mark.parametrize(
     "other",
     [
-        peer("i-b", "ready", 0, apart_seconds=APART_SECONDS - 1),  # not begun yet
+        peer("i-b", "ready", 0, apart_seconds=PACE.apart_seconds - 1),  # not begun yet
         peer("i-b", "running", 1, life_cycle="Terminating:Wait"),  # it will ask all to stop and save
         peer("i-b", "leaving", 1, exit_code=75, apart_seconds=50.0),  # mine are saving
         peer("i-b", "finished", 1, exit_code=0, apart_seconds=50.0),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 from trainer.agent.generation import Peer
-from trainer.agent.membership import LEASE_SECONDS, Attempts, Observer, gravest
+from trainer.agent.membership import Attempts, Observer, gravest
+from trainer.agent.pace import Pace
 from trainer.contracts.run import MemberReport
 from trainer.exit_codes import Exit
 
 from tests.trainer.test_generation import report
+
+LEASE_SECONDS = Pace().lease_seconds
 
 
 def test_a_lease_counts_from_the_beat_that_this_node_saw_change() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,11 @@ from ..errors import ConfigurationError, StoreError
 from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger
 from ..selfcheck.report import SelfCheckReport
+from .board import Board
 from .boot import SelfCheckArgv, answer_hook, run_selfcheck, selfcheck_argv, show
-from .imds import Imds, ImdsUnreachable
+from .imds import Imds, ImdsUnreachable, Notice, ScheduledEvent
 from .node import Node
+from .peers import Peers, Probe, connect_all
 from .session import Session
 from .supervisor import kill_leftovers
 
@@ -31,6 +34,8 @@ class Agent:
     imds: Imds
     document_file: Path
     selfcheck: SelfCheckArgv = selfcheck_argv
+    probe: Probe = connect_all
+    _peers: Peers | None = None
     _session: Session | None = None
     _report: SelfCheckReport | None = None
     _opened: tuple[str, str] | None = None  # (run, time of the pointer) of the session
@@ -38,17 +43,22 @@ class Agent:
     _signals: int = 0
     _notice: str | None = None
     _rebalance: bool = False
-    _released: bool = False
+    _events: set[str] = field(default_factory=set)  # scheduled events that were told
     _faults: set[str] = field(default_factory=set)
 
     def run(self) -> Exit:
         try:
             kill_leftovers(self.node.state_dir)
             code = self._boot()
-            return code if code is not None else self._loop()
+            if code is not None:
+                return code
+            self._peers = self._open_peers()
+            return self._loop(self._peers)
         finally:
             if self._session is not None:
                 self._session.close()
+            if self._peers is not None:
+                self._peers.close()
             kill_leftovers(self.node.state_dir)
 
     def on_signal(self, _number: int, _frame: object) -> None:
@@ -69,12 +79,24 @@ class Agent:
         report = run_selfcheck(argv, document, node.instance_id, log_file, self._heartbeat)
         show(report, node.state)
         self._report = report
-        return answer_hook(report, document, node.lifecycle, node.board)
+        board = Board(node.store, node.board.bucket)  # patient: without its report the node does not start
+        return answer_hook(report, document, node.lifecycle, board)
+
+    def _open_peers(self) -> Peers:
+        node = self.node
+        return Peers(
+            address=node.address,
+            port=node.document.training_port,
+            state=node.state,
+            interval_seconds=node.poll_seconds,
+            timeout_seconds=node.pace.probe_timeout_seconds,
+            probe=self.probe,
+        )
 
     def _heartbeat(self) -> None:
         self.node.lifecycle.heartbeat(self.node.document.launching_hook)
 
-    def _loop(self) -> Exit:
+    def _loop(self, peers: Peers) -> Exit:
         next_poll = 0.0
         while True:
             if self._signals > 1:
@@ -86,7 +108,7 @@ class Agent:
                     return code
             if ended or time.monotonic() >= next_poll:
                 next_poll = time.monotonic() + self.node.poll_seconds
-                self._poll()
+                self._poll(peers)
             leaving = self._leave_reason()
             if leaving and self._session is None:
                 return self._goodbye(Exit.STOPPED_SAVED)
@@ -94,12 +116,12 @@ class Agent:
                 self._session.leave(leaving)
             time.sleep(TICK_SECONDS)
 
-    def _poll(self) -> None:
+    def _poll(self, peers: Peers) -> None:
         self._look_for_notices()
         try:
             pointer = self.node.board.pointer(self.node.document.group)
             if self._session is None and pointer is not None and not self._leave_reason():
-                self._open(pointer)
+                self._open(pointer, peers)
             if self._session is not None:
                 run = self._session.run.name
                 stop = pointer is not None and (pointer.run != run or pointer.action == "stop")
@@ -108,7 +130,7 @@ class Agent:
         except (StoreError, ConfigurationError) as error:
             self._log_once(str(error))
 
-    def _open(self, pointer: RunPointer) -> None:
+    def _open(self, pointer: RunPointer, peers: Peers) -> None:
         """Join the run that the group is pointed to, unless it is over, not for this group, or seen already."""
         if self._closed == (pointer.run, pointer.updated_at):
             return
@@ -121,7 +143,7 @@ class Agent:
         if board.result(pointer.run) is not None:
             self._closed = (pointer.run, pointer.updated_at)
             return
-        self._session = Session.open(self.node, config)
+        self._session = Session.open(self.node, config, peers)
         self._opened = (pointer.run, pointer.updated_at)
         if self._report is not None:
             board.put_text(keys.run_selfcheck(pointer.run, self.node.instance_id), self._report.to_json())
@@ -138,17 +160,16 @@ class Agent:
         self._session = None
         self._closed = self._opened
         self.node.state.clear("trainer_run_info")
-        if session.run.on_finish == "release" and not self._released:
-            self._released = self.node.lifecycle.release()
-            get_logger().info(
-                "released" if self._released else "kept: the group's minimum size needs this node"
-            )
+        if session.run.on_finish == "release":
+            # The node's root helper takes it out of its group. Where the group's minimum size needs it, the agent is
+            # started again; the run has its result then and is not opened a second time.
+            return self._goodbye(Exit.DONE)
         bind(run=None, generation=None)
         return None
 
     def _goodbye(self, code: Exit) -> Exit:
-        if self._notice == "spot":
-            # Everything is saved: given up now, the node is replaced up to two minutes before EC2 takes it.
+        if self._notice in ("spot", "scheduled"):
+            # Everything is saved: given up now, the node is replaced before EC2 takes it.
             self.node.lifecycle.ask_for_replacement()
         elif self._notice == "termination":
             self.node.lifecycle.complete(self.node.document.terminating_hook, "CONTINUE")
@@ -160,19 +181,40 @@ class Agent:
         try:
             notice = self.imds.notice()
             rebalance = self.imds.rebalance_recommended()
+            events = self.imds.scheduled_events()
         except ImdsUnreachable as error:
             state.set("trainer_imds_up", 0)
             self._log_once(f"metadata service: {error}")
             return
         state.set("trainer_imds_up", 1)
+        notice = notice or self._scheduled(events)
         if notice is not None and self._notice is None:
             self._notice = notice.kind
-            state.add("trainer_interruption_notices_total", kind=notice.kind)
+            if notice.kind != "scheduled":  # counted when it was announced
+                state.add("trainer_interruption_notices_total", kind=notice.kind)
             get_logger().warning("interruption notice", kind=notice.kind, at=notice.at)
         if rebalance and not self._rebalance:
             state.add("trainer_interruption_notices_total", kind="rebalance")
-            get_logger().warning("rebalance recommended: an interruption is likely")
+            get_logger().warning("rebalance recommended: an interruption is likely, the run saves now")
+            if self._session is not None:
+                self._session.save()
         self._rebalance = rebalance
+
+    def _scheduled(self, events: list[ScheduledEvent]) -> Notice | None:
+        """Tell each event once; a notice where one takes the machine away soon."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        notice = None
+        for event in events:
+            at = event.not_before.isoformat() if event.not_before else None
+            if event.event_id not in self._events:
+                self._events.add(event.event_id)
+                self.node.state.add("trainer_interruption_notices_total", kind="scheduled")
+                get_logger().warning(
+                    "maintenance scheduled", code=event.code, event=event.event_id, not_before=at
+                )
+            if event.is_notice(now):
+                notice = Notice("scheduled", at)
+        return notice
 
     def _leave_reason(self) -> StopReason | None:
         if self._signals:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
+import boto3
+from botocore.config import Config
 from pydantic import ValidationError
 
 from ..contracts import keys
@@ -15,6 +17,13 @@ from ..errors import ConfigurationError
 from ..store import Store
 from .events import parse_events
 
+# A call of the agent's loop answers or fails within about ten seconds: meanwhile the loop sees no notice, no signal and
+# no lease that runs out. What failed is tried again at the next poll.
+QUICK = Config(
+    retries={"mode": "standard", "total_max_attempts": 2},
+    connect_timeout=2,
+    read_timeout=5,
+)
 EVENTS = "events.jsonl"
 WORKER_LOG = "worker.log"
 
@@ -29,6 +38,11 @@ def utc_now() -> str:
 class Board:
     store: Store
     bucket: str
+
+    @classmethod
+    def connect(cls, region: str, bucket: str) -> Board:
+        """With time-outs for the agent's loop."""
+        return cls(Store(boto3.client("s3", region_name=region, config=QUICK)), bucket)
 
     def pointer(self, group: str) -> RunPointer | None:
         return self._read(RunPointer, keys.run_pointer(group))

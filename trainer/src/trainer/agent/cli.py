@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "agent",
         help="run the node's agent (started by the node itself)",
         description="Checks the node, answers the launching hook, then waits for the group's run and trains in it. "
-        "It ends with 75 after a notice or SIGTERM with all state saved, and with a node's fault code "
-        "(10 to 14) when the machine is to be replaced.",
+        "It ends with 75 after a notice or SIGTERM with all state saved, with a node's fault code (10 to 14) when "
+        "the machine is to be replaced, and with 0 after a run with onFinish: release.",
     )
     parser.add_argument(
         "--document", type=Path, required=True, help="the node document, as fetched by user data"
@@ -76,6 +76,7 @@ def _run_as(
     from .board import Board
     from .lifecycle import Lifecycle
     from .node import Node, installed_versions, poll_seconds
+    from .pace import Pace
     from .supervisor import torchrun_argv
 
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -87,10 +88,12 @@ def _run_as(
         state_dir=state_dir,
         versions=installed_versions(document),
         state=state,
-        board=Board(Store(region=document.region), document.artifacts_bucket),
+        store=Store(region=document.region),
+        board=Board.connect(document.region, document.artifacts_bucket),
         lifecycle=Lifecycle.connect(document, identity.instance_id),
         worker_argv=torchrun_argv,
         poll_seconds=poll_seconds(document),
+        pace=Pace.from_environment(),
     )
     agent = Agent(node, imds, document_file)
     devices = DeviceMetrics.open(state, document.promise.accelerator)

@@ -6,6 +6,8 @@ Paths and their meaning: AWS EC2 user guide, "Instance metadata categories" and 
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import http.client
 import json
 import os
@@ -18,6 +20,10 @@ DEFAULT_ENDPOINT = "http://169.254.169.254"
 TIMEOUT_SECONDS = 2.0
 TOKEN_SECONDS = 3600
 RENEW_BEFORE_SECONDS = 60.0
+# Scheduled events (EC2 user guide, "Scheduled events for your instances") that take the machine away; after a reboot
+# the node comes back by itself, and SIGTERM saves before it.
+TAKES_AWAY = frozenset({"instance-stop", "instance-retirement"})
+IMMINENT = datetime.timedelta(minutes=15)
 
 
 class ImdsUnreachable(Exception):
@@ -26,13 +32,28 @@ class ImdsUnreachable(Exception):
 
 @dataclass(frozen=True)
 class Notice:
-    """The node will be taken away: ``spot`` (at ``at``, two minutes ahead) or ``termination`` (by its group).
+    """The node will be taken away: ``spot`` (at ``at``, two minutes ahead), ``termination`` (by its group) or
+    ``scheduled`` (an event of AWS that stops the machine).
 
     A rebalance recommendation is no notice: it says that one is likely.
     """
 
     kind: str
     at: str | None = None  # RFC 3339, UTC
+
+
+@dataclass(frozen=True)
+class ScheduledEvent:
+    """Maintenance that AWS plans for the machine and has not done yet."""
+
+    event_id: str
+    code: str  # instance-stop, instance-retirement, instance-reboot, system-reboot, system-maintenance
+    not_before: datetime.datetime | None  # UTC; None where it could not be read
+
+    def is_notice(self, now: datetime.datetime) -> bool:
+        """True when the machine goes away within a quarter of an hour, or at a time that is not known."""
+        soon = self.not_before is None or self.not_before - now < IMMINENT
+        return self.code in TAKES_AWAY and soon
 
 
 @dataclass(frozen=True)
@@ -80,12 +101,25 @@ class Imds:
         action = self.get("spot/instance-action")
         if action is not None:
             return Notice("spot", _time_of(action))
+        # InService, Warmed:Stopped and the like take nothing away: who trains is decided by the node's own state.
         if self.get("autoscaling/target-lifecycle-state") == "Terminated":
             return Notice("termination")
         return None
 
     def rebalance_recommended(self) -> bool:
         return self.get("events/recommendations/rebalance") is not None
+
+    def scheduled_events(self) -> list[ScheduledEvent]:
+        """Those that are still to come; an answer that is not as documented counts as none."""
+        try:
+            entries = json.loads(self.get("events/maintenance/scheduled") or "[]")
+            return [
+                ScheduledEvent(str(entry["EventId"]), str(entry["Code"]), _not_before(entry))
+                for entry in entries
+                if entry.get("State", "active") == "active"
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []
 
     def _current_token(self) -> str:
         if self._token is None or time.monotonic() >= self._renew_at:
@@ -114,4 +148,12 @@ def _time_of(action: str) -> str | None:
     try:
         return str(json.loads(action)["time"])
     except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _not_before(entry: dict[str, object]) -> datetime.datetime | None:
+    """``21 Jan 2019 09:00:43 GMT``, in every locale."""
+    try:
+        return email.utils.parsedate_to_datetime(str(entry.get("NotBefore")))
+    except (TypeError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""What the agent tells AWS about its own node: lifecycle hooks, health, counts behind alarms, scaling in.
+"""What the agent tells AWS about its own node: lifecycle hooks, health, counts behind alarms.
 
 The rights needed are exactly the calls below, on the node's own Auto Scaling group. A refused call is logged and
 never ends the agent, except where the node could not be judged without it.
@@ -28,8 +28,9 @@ LAUNCHES_SUSPENDED = "LaunchesSuspended"
 DESCRIBE_LIMIT = 50  # instance ids in one DescribeAutoScalingInstances
 
 
-def _client(service: str, region: str) -> Any:
-    config = Config(retries={"mode": "standard", "total_max_attempts": 6}, connect_timeout=5, read_timeout=20)
+def _client(service: str, region: str, attempts: int = 6, read_seconds: float = 20) -> Any:
+    retries: Any = {"mode": "standard", "total_max_attempts": attempts}
+    config = Config(retries=retries, connect_timeout=min(5, read_seconds), read_timeout=read_seconds)
     return boto3.client(service, region_name=region, config=config)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
@@ -39,11 +40,15 @@ class Lifecycle:
     instance_id: str
     autoscaling: Any
     cloudwatch: Any
+    lookups: Any  # Auto Scaling too, for the question of every poll, which must not hold up the agent's loop
 
     @classmethod
     def connect(cls, document: NodeDocument, instance_id: str) -> Lifecycle:
         region = document.region
-        return cls(document, instance_id, _client("autoscaling", region), _client("cloudwatch", region))
+        lookups = _client("autoscaling", region, attempts=2, read_seconds=5)
+        return cls(
+            document, instance_id, _client("autoscaling", region), _client("cloudwatch", region), lookups
+        )
 
     def complete(self, hook: str, result: str) -> bool:
         """CONTINUE or ABANDON. False where nothing was waiting (a reboot) or the call was refused."""
@@ -82,22 +87,13 @@ class Lifecycle:
             time.sleep(1)
         return asked
 
-    def release(self) -> bool:
-        """Take this node out of its group for good. False where the group's minimum size does not allow it."""
-        return self._try(
-            "terminate_instance_in_auto_scaling_group",
-            lambda: self.autoscaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=self.instance_id, ShouldDecrementDesiredCapacity=True
-            ),
-        )
-
     def life_cycles(self, instance_ids: Iterable[str]) -> dict[str, str] | None:
         """The state (InService, Terminating:Wait...) of those that are in a group; None where AWS gave no answer."""
         ids, states = sorted(set(instance_ids)), {}
         for start in range(0, len(ids), DESCRIBE_LIMIT):
             chunk = ids[start : start + DESCRIBE_LIMIT]
             try:
-                answer = self.autoscaling.describe_auto_scaling_instances(InstanceIds=chunk)
+                answer = self.lookups.describe_auto_scaling_instances(InstanceIds=chunk)
             except (ClientError, BotoCoreError) as error:
                 get_logger().warning("describe_auto_scaling_instances failed", error=str(error))
                 return None

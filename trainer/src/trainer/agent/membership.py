@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ..contracts.run import MemberReport
 from ..exit_codes import NEVER_REPLACE, WORKER_RESTART, Exit
 from .generation import PLANNED, Peer
+from .pace import Pace
 
-LEASE_SECONDS = 30.0
 BUG_RESTARTS = 3
 RESTARTS_WITHOUT_PROGRESS = 8
 LONGEST_HOLD_SECONDS = 60.0
@@ -21,13 +21,14 @@ class _Sighting:
     changed_at: float  # when the beat was last seen to change, or the report was first seen
     beating: bool = False
     apart_since: float | None = None
+    cut_since: float | None = None
 
 
 @dataclass
 class Observer:
     """Remembers when each member's beat was last seen to change. No two machines' clocks are ever compared."""
 
-    lease_seconds: float = LEASE_SECONDS
+    pace: Pace = field(default_factory=Pace)
     _seen: dict[str, _Sighting] = field(default_factory=dict)
 
     def look(
@@ -38,27 +39,35 @@ class Observer:
         now: float,
     ) -> dict[str, Peer]:
         """``now`` is monotonic seconds; ``life_cycles`` has the members that are in an Auto Scaling group."""
-        running = reports[me].generation if reports[me].state == "running" else None
+        mine = reports[me]
+        running = mine.generation if mine.state == "running" else None
         peers: dict[str, Peer] = {}
         for id_, report in reports.items():
             sighting = self._seen.setdefault(id_, _Sighting(report.beat, now))
             if report.beat != sighting.beat:
                 sighting.beat, sighting.changed_at, sighting.beating = report.beat, now, True
             apart = running is not None and (report.state != "running" or report.generation != running)
-            if not apart:
-                sighting.apart_since = None
-            elif sighting.apart_since is None:
-                sighting.apart_since = now
+            sighting.apart_since = _since(apart, sighting.apart_since, now)
+            cut = id_ in mine.unreachable or me in report.unreachable
+            sighting.cut_since = _since(cut, sighting.cut_since, now)
             age = now - sighting.changed_at
-            mine = id_ == me
+            is_me = id_ == me
             peers[id_] = Peer(
                 report=report,
-                fresh=mine or (sighting.beating and age <= self.lease_seconds),
-                stale=not mine and age > self.lease_seconds,
+                fresh=is_me or (sighting.beating and age <= self.pace.lease_seconds),
+                stale=not is_me and age > self.pace.lease_seconds,
                 life_cycle=life_cycles.get(id_),
                 apart_seconds=now - sighting.apart_since if sighting.apart_since is not None else 0.0,
+                cut_seconds=now - sighting.cut_since if sighting.cut_since is not None else 0.0,
             )
         return peers
+
+
+def _since(holds: bool, since: float | None, now: float) -> float | None:
+    """When a condition began to hold without a break; None while it does not."""
+    if not holds:
+        return None
+    return now if since is None else since
 
 
 @dataclass

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..contracts.node_document import NodeDocument
 from ..contracts.run import Member, Versions
 from ..obs.exporter import NodeState
+from ..store import Store
 from .board import Board
 from .lifecycle import Lifecycle
+from .pace import Pace
 from .supervisor import WorkerArgv
 
 POLL_VARIABLE = "TRAINER_POLL_SECONDS"
@@ -27,13 +29,14 @@ class Node:
     state_dir: Path
     versions: Versions
     state: NodeState
-    board: Board
+    store: Store  # for data: patient, since gigabytes may be under way
+    board: Board  # for the run's documents: answers or fails within seconds, see `Board.connect`
     lifecycle: Lifecycle
     worker_argv: WorkerArgv
     poll_seconds: float
+    pace: Pace = field(default_factory=Pace)
 
-    @property
-    def member(self) -> Member:
+    def member(self, peer_port: int) -> Member:
         promise = self.document.promise
         world = promise.gpu_count if promise.accelerator == "nvidia" else 1
         return Member(
@@ -41,6 +44,7 @@ class Node:
             group=self.document.group,
             address=self.address,
             local_world_size=max(1, world),
+            peer_port=peer_port,
         )
 
 
@@ -71,7 +75,7 @@ def poll_seconds(document: NodeDocument) -> float:
 
 
 def free_port(first: int) -> int:
-    """The first port from ``first`` on that torchrun's store can listen on here."""
+    """The first port from ``first`` on that torchrun's store can listen on here, on all of the node's addresses."""
     for port in range(first, first + PORTS_TO_TRY):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

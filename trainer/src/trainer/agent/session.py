@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
-from ..contracts.worker import ExitReport, StopReason, WorkerConfig, events_file, generation_dir
+from ..contracts.worker import ExitReport, StopReason, WorkerConfig
 from ..errors import Fault, StoreError
 from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger
 from . import generation as rules
 from . import uploads
 from .board import utc_now
-from .events import Meter, Tail, progress_of
+from .events import Meter, progress_of
 from .membership import Attempts, Observer
 from .node import Node, free_port
+from .peers import Peers
 from .prepare import in_background
-from .supervisor import Workers, local_ranks
+from .supervisor import Workers
+from .training import Training
 
 LOG_SECONDS = 10.0  # how often the run's events are uploaded while it trains
-STOP_SECONDS = 100.0  # the agent's share of a stop; then workers are killed
 PREPARE_TRIES = 8
 
 # Faults of this node alone: it leaves the run, the agent ends with the code, the run goes on with a replacement.
@@ -34,33 +35,35 @@ class Session:
     node: Node
     run: RunConfig
     report: MemberReport
-    observer: Observer = field(default_factory=Observer)
+    peers: Peers
     attempts: Attempts = field(default_factory=Attempts)
     over: bool = False
     node_fault: Exit | None = None
     leave_code: Exit | None = None  # set when a stop for a notice or SIGTERM is complete
+    _observer: Observer = field(init=False)
     _leaving: StopReason | None = None
-    _workers: Workers | None = None
-    _tail: Tail | None = None
+    _training: Training | None = None
     _meter: Meter = field(init=False)
     _preparation: Future[None] | None = None
     _prepare_tries: int = 0
-    _kill_at: float | None = None
     _hold_until: float = 0.0
     _ready_since: float | None = None
+    _written_at: float | None = None  # when the last report reached S3
     _next_upload: float = 0.0
+    _unsent: Workers | None = None  # whose logs S3 did not take yet
     _last_wait: str = ""
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.node.state)
+        self._observer = Observer(self.node.pace)
 
     @classmethod
-    def open(cls, node: Node, run: RunConfig) -> Session:
+    def open(cls, node: Node, run: RunConfig, peers: Peers) -> Session:
         """Go on from this node's own last report, if there is one (the agent was restarted, the node rebooted)."""
         old = node.board.reports(run.name).get(node.instance_id)
         state: Literal["ready", "finished"] = "finished" if old and old.state == "finished" else "ready"
         report = MemberReport(
-            member=node.member,
+            member=node.member(peers.port),
             versions=node.versions,
             state=state,
             generation=old.generation if old else 0,
@@ -72,7 +75,7 @@ class Session:
         node.state.set("trainer_run_info", 1, run=run.name)
         node.state.set("trainer_run_active", 0)
         node.state.set("trainer_checkpoint_period_seconds", run.training.checkpoint.every_seconds)
-        return cls(node, run, report)
+        return cls(node, run, report, peers)
 
     # Everything below is called from the agent's loop, several times a second (`tick`) or once a poll (`poll`).
 
@@ -80,30 +83,30 @@ class Session:
     def done(self) -> bool:
         return self.over or self.node_fault is not None or self.leave_code is not None
 
-    @property
-    def training(self) -> bool:
-        return self._workers is not None
-
     def tick(self) -> bool:
         """Follow the workers; True when they have just ended, so that a poll is due at once."""
-        if self._workers is None:
+        training = self._training
+        if training is None:
             if self._leaving:
                 self._left(Exit.STOPPED_SAVED)
             return False
-        self._read_events()
-        if self._workers.running():
-            if self._kill_at is not None and time.monotonic() > self._kill_at:
-                get_logger().error("workers did not stop in time and are killed", seconds=STOP_SECONDS)
-                self._workers.kill()
+        if training.tick():
+            self._fence(training)
             return False
-        self._generation_ended(self._workers)
+        self._generation_ended(training)
         return True
 
     def leave(self, reason: StopReason) -> None:
         """Stop at a common step, save, and leave the run; `leave_code` tells when that is done."""
         if self._leaving is None:
             self._leaving = reason
-            self._stop(reason)
+            if self._training is not None:
+                self._training.stop(reason)
+
+    def save(self) -> None:
+        """All ranks save at the next step and go on; nothing to do where none run."""
+        if self._training is not None:
+            self._training.workers.ask_to_save()
 
     def poll(self, stop_requested: bool) -> None:
         """Beat, look, decide, act. Raises StoreError when S3 is out of reach: the next poll tries again."""
@@ -113,34 +116,55 @@ class Session:
         self._put_report()
         if self._leaving:
             return
+        if self._unsent is not None:
+            self._upload(self._unsent)
         reports = node.board.reports(run) | {node.instance_id: self.report}
         life_cycles = node.lifecycle.life_cycles(reports)
         if life_cycles is None:  # no answer: nobody is given up for it
             life_cycles = dict.fromkeys(reports, "InService")
         generation, etag = node.board.generation(run)
-        now = time.monotonic()
-        action = rules.decide(
-            rules.View(
-                me=node.instance_id,
-                run=self.run,
-                stop_requested=stop_requested,
-                generation=generation,
-                peers=self.observer.look(node.instance_id, reports, life_cycles, now),
-                waited_seconds=now - self._ready_since if self._ready_since is not None else 0.0,
-                hold_seconds=max(0.0, self._hold_until - now),
-                over=node.board.result(run) is not None,
-            )
+        view = self._view(stop_requested, generation, reports, life_cycles)
+        self._act(rules.decide(view), reports, etag)
+        if self._training is not None and time.monotonic() >= self._next_upload:
+            uploads.events(self.node, self._training.workers)
+            self._next_upload = time.monotonic() + LOG_SECONDS
+
+    def _view(
+        self,
+        stop_requested: bool,
+        generation: Generation | None,
+        reports: dict[str, MemberReport],
+        life_cycles: dict[str, str],
+    ) -> rules.View:
+        now, me = time.monotonic(), self.node.instance_id
+        peers = self._observer.look(me, reports, life_cycles, now)
+        there = {
+            id_: peer.report
+            for id_, peer in peers.items()
+            if id_ != me and peer.fresh and peer.report.state not in ("leaving", "failed")
+        }
+        self._set(unreachable=self.peers.look(there))  # told to the others with the next beat
+        return rules.View(
+            me=me,
+            run=self.run,
+            stop_requested=stop_requested,
+            generation=generation,
+            peers=peers,
+            waited_seconds=now - self._ready_since if self._ready_since is not None else 0.0,
+            hold_seconds=max(0.0, self._hold_until - now),
+            over=self.node.board.result(self.run.name) is not None,
+            ran_seconds=self._training.seconds if self._training is not None else 0.0,
+            progressed=self._meter.progressed(),
+            reached=self.peers.reached(),
+            pace=self.node.pace,
         )
-        self._act(action, reports, etag)
-        if self._workers is not None and now >= self._next_upload:
-            uploads.events(self.node, self._workers)
-            self._next_upload = now + LOG_SECONDS
 
     def close(self) -> None:
         """End whatever still runs."""
-        if self._workers is not None:
-            self._workers.kill()
-            self._workers = None
+        if self._training is not None:
+            self._training.workers.kill()
+            self._training = None
+        self.peers.look({})
 
     def refresh(self) -> None:
         """Ages, at the moment of a scrape."""
@@ -160,12 +184,7 @@ class Session:
         elif isinstance(action, rules.Start):
             self._start(action)
         elif isinstance(action, rules.Stop):
-            if self._kill_at is None:
-                log.warning("stopping workers", why=action.why, save=action.save)
-            if action.save:
-                self._stop("user")
-            elif self._workers is not None:
-                self._workers.kill()
+            self._stop(action)
         elif isinstance(action, rules.Conclude):
             self._conclude(action)
         else:
@@ -180,7 +199,7 @@ class Session:
             get_logger().info("preparing", dataset=self.run.training.dataset)
             self._prepare_tries += 1
             node = self.node
-            self._preparation = in_background(node.board.store, node.document, self.run, node.state_dir)
+            self._preparation = in_background(node.store, node.document, self.run, node.state_dir)
         if not self._preparation.done():
             return False
         error, self._preparation = self._preparation.exception(), None
@@ -201,7 +220,7 @@ class Session:
             n=action.n,
             members=[reports[id_].member for id_ in action.members],
             master_address=self.node.address,  # the publisher is rank 0
-            master_port=free_port(self.node.document.training_port),
+            master_port=free_port(self.node.document.training_port + 1),  # the first is the agents' own
             versions=self.node.versions,
             published_at=utc_now(),
         )
@@ -222,39 +241,50 @@ class Session:
             device="cuda" if node.document.promise.accelerator == "nvidia" else "cpu",
         )
         # First the word that this node runs n, then the deed: a crash in between leads to n+1, never to n twice.
+        before = self.report
         self._set(state="running", generation=generation.n, exit_code=None, message=None)
-        self._put_report()
-        folder = generation_dir(node.state_dir, self.run.name, generation.n)
-        self._workers = Workers(config, folder, node.worker_argv)
-        self._tail = Tail(events_file(folder, local_ranks(config)[0]))
-        self._kill_at, self._next_upload = None, time.monotonic() + LOG_SECONDS
-        self._workers.start()
-        bind(generation=generation.n)
-        node.state.set("trainer_generation", generation.n)
-        node.state.set("trainer_run_active", 1)
-        if generation.n > 1:
-            node.state.add("trainer_recoveries_total")
-        get_logger().info("workers started", node_rank=action.node_rank, members=len(generation.members))
+        try:
+            self._put_report()
+        except StoreError:
+            self.report = before  # nothing runs, so nothing must look as if
+            raise
+        self._training = Training(node, config, self._meter)
+        self._next_upload = time.monotonic() + LOG_SECONDS
+        self._training.start()
 
-    def _stop(self, reason: StopReason) -> None:
-        if self._workers is not None and self._kill_at is None:
-            self._workers.ask_to_stop(reason)
-            self._kill_at = time.monotonic() + STOP_SECONDS
+    def _stop(self, action: rules.Stop) -> None:
+        training = self._training
+        if training is None:
+            return
+        if not training.stopping:
+            get_logger().warning("stopping workers", why=action.why, save=action.save)
+        if action.save:
+            training.stop(action.reason)
+        else:
+            training.end(action.why)
 
-    def _generation_ended(self, workers: Workers) -> None:
-        self._read_events()
-        result = workers.result()
-        self._workers, self._kill_at = None, None
-        self.node.state.set("trainer_run_active", 0)
-        get_logger().info("workers ended", code=result.code, reason=result.message, step=self._meter.step)
-        uploads.events(self.node, workers)
-        uploads.worker_log(self.node, workers)
+    def _fence(self, training: Training) -> None:
+        """Without S3 this node's lease runs out for the others: they go on without it, so it must not go on either."""
+        silent = time.monotonic() - (self._written_at or training.began)
+        if silent > self.node.pace.lease_seconds:
+            why = f"S3 out of reach for {silent:.0f} s: others count this node as lost"
+            get_logger().error("stopping workers", why=why, save=False)
+            training.end(why)
+
+    def _generation_ended(self, training: Training) -> None:
+        result = training.result()
+        self._training = None
+        self._upload(training.workers)
         if self._leaving:
             saved = result.code in (Exit.DONE, Exit.STOPPED_SAVED)
             self._left(Exit.STOPPED_SAVED if saved else Exit.STOPPED_STALE)
             return
         self._settle(result)
         self._ready_since = time.monotonic()
+
+    def _upload(self, workers: Workers) -> None:
+        sent = uploads.events(self.node, workers) and uploads.worker_log(self.node, workers)
+        self._unsent = None if sent else workers
 
     def _settle(self, result: ExitReport) -> None:
         if result.code == Exit.DONE:
@@ -293,17 +323,13 @@ class Session:
         if self.node.board.put_result(result):
             get_logger().info("run concluded", **result.model_dump(exclude_none=True, exclude={"run"}))
 
-    def _read_events(self) -> None:
-        if self._tail is not None:
-            for event in self._tail.read():
-                self._meter.take(event)
-
     def _set(self, **changes: object) -> None:
         self.report = self.report.model_copy(update=changes)
 
     def _put_report(self) -> None:
         self._set(beat=self.report.beat + 1)
         self.node.board.put_report(self.run.name, self.report)
+        self._written_at = time.monotonic()
 
     def _put_report_quietly(self) -> None:
         try:

@@ -20,7 +20,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..contracts.node_document import NodeDocument
-from ..contracts.worker import STOP_FILE, WORKER_FILE, ExitReport, StopReason, WorkerConfig, exit_file
+from ..contracts.worker import (
+    SAVE_FILE,
+    STOP_FILE,
+    WORKER_FILE,
+    ExitReport,
+    StopReason,
+    WorkerConfig,
+    exit_file,
+)
 from ..exit_codes import Exit
 from .membership import gravest
 
@@ -89,7 +97,11 @@ class Workers:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name in (STOP_FILE, *(exit_file(self.folder, rank).name for rank in local_ranks(self.config))):
+        for name in (
+            STOP_FILE,
+            SAVE_FILE,
+            *(exit_file(self.folder, rank).name for rank in local_ranks(self.config)),
+        ):
             (self.folder / name).unlink(missing_ok=True)
         (self.folder / WORKER_FILE).write_text(self.config.to_json())
         with open(self.folder / "worker.log", "ab") as log:
@@ -118,6 +130,14 @@ class Workers:
             descriptor = os.open(self.folder / STOP_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             with os.fdopen(descriptor, "w") as file:
                 file.write(reason)
+
+    def ask_to_save(self) -> None:
+        """All ranks of all nodes save at the next step and go on."""
+        (self.folder / SAVE_FILE).touch()
+
+    def pids(self) -> set[int]:
+        """All processes of this generation on this node: torchrun, workers, their loaders."""
+        return owned_by(self.folder)
 
     def kill(self) -> None:
         """End them at once, without a save."""
@@ -159,7 +179,7 @@ def kill_leftovers(folder: Path, patience_seconds: float = 5.0) -> int:
     """
     found: set[int] = set()
     deadline = time.monotonic() + patience_seconds
-    while alive := _owned_by(folder):
+    while alive := owned_by(folder):
         found |= alive
         for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -170,7 +190,8 @@ def kill_leftovers(folder: Path, patience_seconds: float = 5.0) -> int:
     return len(found)
 
 
-def _owned_by(folder: Path) -> set[int]:
+def owned_by(folder: Path) -> set[int]:
+    """This user's processes that were started for ``folder`` or below it."""
     mark = f"{OWNER_VARIABLE}=".encode()
     wanted, below = os.fsencode(folder), os.fsencode(folder) + b"/"
     pids = set()

@@ -15,23 +15,24 @@ from .supervisor import Workers
 LOG_BYTES = 4 << 20  # of a worker log that are kept, from its end
 
 
-def events(node: Node, workers: Workers) -> None:
-    """Rank 0's events are the run's; other nodes have nothing to add."""
-    if workers.config.node_rank == 0:
-        path = events_file(workers.folder, 0)
-        if path.is_file():
-            _put(node, workers, EVENTS, path.read_bytes())
+def events(node: Node, workers: Workers) -> bool:
+    """Rank 0's events are the run's; other nodes have nothing to add. False where S3 did not take them."""
+    path = events_file(workers.folder, 0)
+    if workers.config.node_rank != 0 or not path.is_file():
+        return True
+    return _put(node, workers, EVENTS, path.read_bytes())
 
 
-def worker_log(node: Node, workers: Workers) -> None:
+def worker_log(node: Node, workers: Workers) -> bool:
     path: Path = workers.folder / WORKER_LOG
-    if path.is_file():
-        _put(node, workers, WORKER_LOG, path.read_bytes()[-LOG_BYTES:])
+    return not path.is_file() or _put(node, workers, WORKER_LOG, path.read_bytes()[-LOG_BYTES:])
 
 
-def _put(node: Node, workers: Workers, name: str, data: bytes) -> None:
+def _put(node: Node, workers: Workers, name: str, data: bytes) -> bool:
     key = keys.run_log(workers.config.run.name, workers.config.generation.n, node.instance_id, name)
     try:
         node.board.put_text(key, data)
     except StoreError as error:
         get_logger().warning("log not uploaded", name=name, error=str(error))
+        return False
+    return True

@@ -77,7 +77,32 @@ METRICS: tuple[Metric, ...] = (
         "trainer_interruption_notices_total",
         "counter",
         "Notices from the metadata service.",
-        ("kind",),  # spot, rebalance, termination
+        ("kind",),  # spot, rebalance, termination, scheduled
+    ),
+    Metric(
+        "trainer_peer_rtt_seconds",
+        "gauge",
+        "TCP handshake with a member's agent at the last probe; absent where it did not answer.",
+        ("peer",),
+    ),
+    Metric(
+        "trainer_peer_reachable",
+        "gauge",
+        "1 if a member answered the last probe, 0 if it did not.",
+        ("peer",),
+    ),
+    Metric(
+        "trainer_peers_partitioned",
+        "gauge",
+        "Members whose lease is fresh and that do not answer this node; absent where there are no others.",
+    ),
+    Metric("trainer_hangs_total", "counter", "Generations ended because no step was made for too long."),
+    # The label is no `instance`: that one is Prometheus' own.
+    Metric(
+        "trainer_straggler_ratio",
+        "gauge",
+        "Work time per step of a rank on that member to the median rank; told by the node of rank 0.",
+        ("peer",),
     ),
     Metric(
         "trainer_imds_up", "gauge", "1 if the metadata service answered the last poll, 0 if it timed out."
