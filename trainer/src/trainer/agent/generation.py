@@ -170,8 +170,9 @@ def _larger_world(view: View, generation: Generation) -> str | None:
     settled = view.progressed and view.ran_seconds >= view.pace.settle_seconds
     if len(ids) >= view.run.nodes or ids[0] != view.me or not settled:
         return None
-    if any(view.peers[id_].report.generation != generation.n for id_ in ids):
-        return None  # it stops already
+    reports = [view.peers[id_].report for id_ in ids]
+    if any(report.state != "running" or report.generation != generation.n for report in reports):
+        return None  # it ends already, or has not begun everywhere
     more = [id_ for id_, peer in view.peers.items() if peer.ready and id_ in view.reached and id_ not in ids]
     larger = view.chosen([*ids, *more])
     if len(larger) <= len(ids):
