@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import golang, pythons, system
+from . import golang, pythons, rootfs, system
 from .running import Failed, Work
 
 # What may be asked for -> what that takes.
@@ -21,7 +21,8 @@ NEEDS = {
     "lint": ("actionlint",),
     "preview": ("program", "pulumi"),
     "system": ("system",),
-    "all": ("image", "program", "workbench", "mock", "pulumi", "actionlint", "system"),
+    "machine": ("image", "mock", "machine"),
+    "all": ("image", "program", "workbench", "mock", "pulumi", "actionlint", "system", "machine"),
 }
 
 
@@ -40,6 +41,7 @@ class Paths:
     python_workbench: Path
     python_image: Path
     image_dir: Path
+    machine_root: Path  # the root file system of machine nodes
     prometheus: Path | None
     promtool: Path | None
     alertmanager: Path | None
@@ -64,6 +66,7 @@ def paths() -> Paths:
         python_workbench=pythons.entry("workbench").path / "bin" / "python",
         python_image=image / "bin" / "python",
         image_dir=image,
+        machine_root=rootfs.entry().path,
         prometheus=_which("prometheus"),
         promtool=_which("promtool"),
         alertmanager=_which("prometheus-alertmanager") or _which("alertmanager"),
@@ -103,9 +106,12 @@ def ensure(*wanted: str) -> Paths:
         go_steps.insert(0, golang.provide_go)
     if "system" in needed:
         system.provide_packages(work)
+    machine_steps: list[Callable[[Work], object]] = []
+    if "machine" in needed and (wanted == ("machine",) or not rootfs.missing()):
+        machine_steps.append(rootfs.provide_rootfs)  # where it cannot be, nodes are process trees
     if python_steps or (go_steps and golang.go_on_path() is None):
         pythons.provide_uv(work)
-    _side_by_side(work, python_steps, go_steps)
+    _side_by_side(work, python_steps, go_steps, machine_steps)
     return paths()
 
 

@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import rootfs
 from .places import ROOT, cache
 from .running import Failed, Work
 
 INSTALL_LIMIT_SECONDS = 600.0
 # Package -> the command by which it is known to be there.
-PACKAGES = {"prometheus": "promtool", "prometheus-alertmanager": "amtool", "curl": "curl"}
+PACKAGES = {
+    "prometheus": "promtool",
+    "prometheus-alertmanager": "amtool",
+    "curl": "curl",
+    **{package: command for command, package in rootfs.TOOLS.items()},
+}
 SERVICES = ("prometheus", "prometheus-alertmanager")
 # While this file exists and exits 101, Debian's package scripts start no service.
 START_POLICY = Path("/usr/sbin/policy-rc.d")

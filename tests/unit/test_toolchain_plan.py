@@ -120,7 +120,7 @@ class TestSystemPackages:
     ):
         self.apt(bin_folder, "exit 1")
         system.provide_packages(Work())
-        assert "sudo apt-get install prometheus prometheus-alertmanager curl\n" in capfd.readouterr().err
+        assert f"sudo apt-get install {' '.join(system.PACKAGES)}\n" in capfd.readouterr().err
         assert not (bin_folder / "calls").exists()
 
     def test_when_asked_they_are_installed_and_no_service_can_start(
