@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainer.data.dataset import StepSampler
 from trainer.data.order import GlobalOrder, permuted
 
 calmly = settings(deadline=None, max_examples=60)
@@ -33,12 +34,50 @@ def test_any_place_is_computed_without_the_others(samples: int, seed: int, data:
 
 
 @calmly
-@given(order=orders(multiple_of=12), step=st.integers(0, 90), world=st.sampled_from([1, 2, 3, 4, 6, 12]))
-def test_every_world_size_reads_the_same_global_sequence(order: GlobalOrder, step: int, world: int) -> None:
+@given(order=orders(), step=st.integers(0, 90), data=st.data())
+def test_every_world_size_reads_the_same_global_sequence(
+    order: GlobalOrder, step: int, data: st.DataObject
+) -> None:
+    world = data.draw(st.integers(1, order.global_batch))
     shares = [order.rank_batch(step, rank, world) for rank in range(world)]
-    assert {len(share) for share in shares} == {order.global_batch // world}
-    woven = np.stack(shares, axis=1).reshape(-1)  # sample i of the step is on rank i mod world
-    assert woven.tolist() == order.step_batch(step).tolist()
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    woven = [shares[i % world][i // world] for i in range(order.global_batch)]
+    assert woven == order.step_batch(step).tolist()
+
+
+@calmly
+@given(
+    order=orders(),
+    total=st.integers(1, 60),
+    # Each generation: its ranks, its accumulation, the steps it makes, and how many of them no save holds.
+    lives=st.lists(st.tuples(*[st.integers(0, 60)] * 4), max_size=6),
+)
+def test_a_run_cut_into_worlds_of_any_size_takes_each_sample_as_the_uninterrupted_one(
+    order: GlobalOrder, total: int, lives: list[tuple[int, int, int, int]]
+) -> None:
+    """What the samplers of all ranks hand out, step by step, over a life of interruptions and of steps done twice."""
+    kept: dict[int, list[int]] = {}  # step: its samples over all ranks
+    saved = 0
+    for ranks, parts, steps, lost in [*lives, (0, 0, total, 0)]:
+        world = 1 + ranks % order.global_batch
+        accumulation = 1 + parts % (order.global_batch // world)
+        samplers = [
+            iter(StepSampler(order, rank, world, accumulation, saved, total)) for rank in range(world)
+        ]
+        reached = min(saved + steps, total)
+        for step in range(saved, reached):
+            micros = [next(sampler) for _ in range(accumulation) for sampler in samplers]
+            assert max(map(len, micros)) - min(map(len, micros)) <= 1 and all(micros)
+            kept[step] = [number for micro in micros for number in micro]
+        if reached == total:
+            assert [next(sampler, None) for sampler in samplers] == [None] * world  # all dry at once
+        saved = max(saved, reached - lost)
+    for step in range(total):
+        assert sorted(kept[step]) == sorted(order.step_batch(step).tolist())
+    for first in range(0, total, order.steps_per_epoch):
+        steps = range(first, min(first + order.steps_per_epoch, total))
+        epoch = [number for step in steps for number in kept[step]]
+        assert len(epoch) == len(set(epoch))
 
 
 @calmly

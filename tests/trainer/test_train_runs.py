@@ -52,13 +52,14 @@ def state_of(bench: Bench, run: str) -> dict[str, torch.Tensor]:
 
 
 def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> None:
-    """Same samples in the same order, and on a CPU at equal world size bit-equal losses, dropout included."""
-    settings = {"steps": 14, "model_args": {"dropout": 0.3}, "eval_every_steps": 4}  # 6 steps an epoch
+    """Same samples in the same order, and on a CPU at equal world size bit-equal losses, all random draws included."""
+    arguments = {"dropout": 0.3, "noise": 0.1}
+    settings = {"steps": 14, "model_args": arguments, "eval_every_steps": 4}  # 6 steps an epoch
     whole = Ranks(trained, run_config("whole", **settings), 1, world=2)
     assert whole.wait() == [Exit.DONE, Exit.DONE]
     assert whole.samples() == global_sequence(14)
 
-    slow = {**settings, "model_args": {"dropout": 0.3, "step_seconds": 0.05}}
+    slow = {**settings, "model_args": {**arguments, "step_seconds": 0.05}}
     first = Ranks(trained, run_config("parts", **slow), 1, world=2)
     until(lambda: len(first.events(0, "step")) >= 5, "the fifth step")
     (first.gen_dir / "stop").write_text("notice")
@@ -74,6 +75,15 @@ def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> N
     assert started["step"] == stopped["step"] == len(first.losses()) and "resumed" in started["message"]
     assert first.samples() + second.samples() == whole.samples()
     assert first.losses() + second.losses() == whole.losses()
+    evaluations = [
+        [
+            (event["step"], event["evalLoss"], event["best"])
+            for part in parts
+            for event in part.events(0, "eval")
+        ]
+        for parts in ([first, second], [whole])
+    ]
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 4
     (finished,), (reference,) = second.events(0, "finished"), whole.events(0, "finished")
     for figure in ("firstLoss", "lastLoss", "evalLoss", "evalAccuracy", "epochs"):
         assert finished[figure] == reference[figure]
@@ -97,14 +107,19 @@ def test_world_size_and_accumulation_change_neither_order_nor_result(trained: Be
 
 
 def test_a_run_goes_on_with_another_world_size(trained: Bench) -> None:
-    settings = {"steps": 10, "model_args": {"step_seconds": 0.05}}
-    first = Ranks(trained, run_config(**settings), 1, world=2)
+    """16 samples a step over 3 and then 2 ranks: what one rank would have done, dropout included."""
+    alone = Ranks(trained, run_config("alone", steps=10, model_args={"dropout": 0.3}), 1, world=1)
+    assert alone.wait() == [Exit.DONE]
+    settings = {"steps": 10, "model_args": {"dropout": 0.3, "step_seconds": 0.05}}
+    first = Ranks(trained, run_config(**settings), 1, world=3)
     until(lambda: len(first.events(0, "step")) >= 3, "the third step")
-    (first.gen_dir / "stop").touch()
+    (first.gen_dir / "stop").write_text("regroup")
     assert set(first.wait()) == {Exit.STOPPED_SAVED}
-    second = Ranks(trained, run_config(**settings), 2, world=1)
-    assert second.wait() == [Exit.DONE]
-    assert first.samples() + second.samples() == global_sequence(10)
+    assert first.events(2, "stopped")[0]["reason"] == "regroup"
+    second = Ranks(trained, run_config(**settings), 2, world=2)
+    assert second.wait() == [Exit.DONE, Exit.DONE]
+    assert first.samples() + second.samples() == alone.samples() == global_sequence(10)
+    assert first.losses() + second.losses() == pytest.approx(alone.losses(), abs=1e-5)
 
 
 def test_a_killed_rank_ends_its_peers_with_32_and_the_run_resumes_from_the_last_checkpoint(
