@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainer.agent.imds import Identity, Imds, ImdsUnreachable, Notice
+from trainer.agent.imds import Identity, Imds, ImdsUnreachable, Notice, ScheduledEvent
 
 from localcloud.toolchain import Paths
 from tests.trainer.agent_kit import FakeImds
@@ -58,6 +59,55 @@ def test_notices_are_told_apart(service: FakeImds) -> None:
     assert imds.notice() == Notice("spot", None)  # a notice all the same
     service.paths["events/recommendations/rebalance"] = json.dumps({"noticeTime": "2026-11-30T00:00:00Z"})
     assert imds.rebalance_recommended()
+
+
+@pytest.mark.parametrize("state", ["Warmed:Stopped", "Warmed:Running", "Standby", "Detached"])
+def test_a_target_state_that_takes_nothing_away_is_no_notice(service: FakeImds, state: str) -> None:
+    service.paths["autoscaling/target-lifecycle-state"] = state
+    assert Imds(service.endpoint).notice() is None
+
+
+EVENT = {
+    "NotBefore": "21 Jan 2027 09:00:43 GMT",
+    "Code": "instance-retirement",
+    "EventId": "instance-event-0d59937288b749b32",
+    "Description": "The instance is running on degraded hardware",
+    "State": "active",
+}
+AT = datetime.datetime(2027, 1, 21, 9, 0, 43, tzinfo=datetime.timezone.utc)
+
+
+def test_scheduled_events_are_those_that_are_still_to_come(service: FakeImds) -> None:
+    imds, path = Imds(service.endpoint), "events/maintenance/scheduled"
+    assert imds.scheduled_events() == []  # 404
+    for nothing in ("[]", "", "not JSON", "{}", '[{"Code": "x"}]', "[1]"):
+        service.paths[path] = nothing
+        assert imds.scheduled_events() == []
+    over = [{**EVENT, "EventId": state, "State": state} for state in ("completed", "canceled")]
+    service.paths[path] = json.dumps([EVENT, *over, {**EVENT, "EventId": "e", "NotBefore": "soon"}])
+    assert imds.scheduled_events() == [
+        ScheduledEvent("instance-event-0d59937288b749b32", "instance-retirement", AT),
+        ScheduledEvent("e", "instance-retirement", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "minutes_ahead", "notice"),
+    [
+        ("instance-retirement", 16, False),
+        ("instance-retirement", 14, True),
+        ("instance-stop", 14, True),
+        ("instance-stop", -60, True),  # it may come at any moment
+        ("instance-reboot", 1, False),  # the node comes back by itself
+        ("system-reboot", 1, False),
+        ("system-maintenance", 1, False),
+    ],
+)
+def test_only_an_event_that_takes_the_machine_away_soon_is_a_notice(
+    code: str, minutes_ahead: int, notice: bool
+) -> None:
+    now = AT - datetime.timedelta(minutes=minutes_ahead)
+    assert ScheduledEvent("e", code, AT).is_notice(now) is notice
 
 
 def test_silence_and_refusal_are_unreachable_not_a_crash() -> None:

@@ -150,6 +150,36 @@ def test_too_many_nodes_an_unnamed_group_and_an_unpublished_version_are_refused(
     assert board(stack).pointer("gpu") is None
 
 
+def test_a_smallest_world_that_is_larger_than_the_whole_one_is_refused(
+    stack: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start("small", "--set", "elastic.minWorldNodes=3") == Exit.CONFIGURATION
+    told = "elastic.minWorldNodes: the smallest world (3) is larger than the whole one (nodes: 2)"
+    assert told in capsys.readouterr().err
+    assert start("small", "--set", "elastic.minWorldNodes=0") == Exit.CONFIGURATION
+    assert "elastic.minWorldNodes: " in capsys.readouterr().err
+    assert start("small", "--set", "elastic.minWrldNodes=1") == Exit.CONFIGURATION
+    assert "did you mean minWorldNodes?" in capsys.readouterr().err
+    assert start("small", "--set", "elastic.minWorldNodes=2", "--set", "elastic.shrinkAfterSeconds=5") == 0
+    config = board(stack).config("small")
+    assert config is not None and config.elastic.min_world_nodes == 2
+    assert config.elastic.shrink_after_seconds == 5
+
+
+def test_status_tells_the_world_now_beside_the_whole_one(stack: Bench, capsys: Any) -> None:
+    start("one", "--nodes", "3")
+    capsys.readouterr()
+    assert run("run", "status", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["world"], status["nodes"]) == (0, 3)
+    train(stack, "one", done=3)  # two of them
+    assert run("run", "status", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["world"], status["nodes"]) == (2, 3)
+    assert run("run", "status") == 0
+    assert "training, 2 of 3 nodes, generation 1" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_a_users_wheel_is_uploaded_under_its_hash(stack: Bench, tmp_path: Path, capsys: Any) -> None:
     wheel = tmp_path / "my_model-1.0-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")

@@ -33,6 +33,10 @@ The configuration is a YAML or JSON file, and every flag goes before it:
     epochs: 3
     globalBatchSize: 64
     checkpoint: {everySeconds: 300}
+  elastic:                   # default: the world never shrinks
+    minWorldNodes: 1         # smallest world that still trains; the global batch stays as it is
+    shrinkAfterSeconds: 20   # how long a world that could be smaller waits for the missing nodes first
+    waitSeconds: 1800        # with fewer nodes than that the run fails
 
 A name is used once. A run that was stopped or failed goes on with `trainer run resume`.
 """
@@ -51,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     start.add_argument("--run", dest="name", metavar="NAME", help="the run's name (default: the file's)")
     start.add_argument("--config", type=Path, metavar="FILE", help="YAML or JSON")
     start.add_argument("--group", action="append", metavar="NAME", help="may be given several times")
-    start.add_argument("--nodes", type=int, help="how many nodes train together")
+    start.add_argument("--nodes", type=int, help="the whole world: how many nodes train together")
     start.add_argument("--model", help="built-in name or package.module:factory")
     start.add_argument("--dataset", metavar="NAME@VERSION")
     start.add_argument("--steps", type=int)
@@ -74,7 +78,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         _add_wait(command)
         command.set_defaults(run=function)
 
-    status = commands.add_parser("status", help="members, generation, step, loss, checkpoint, time left")
+    status = commands.add_parser(
+        "status", help="members, world, generation, step, loss, checkpoint, time left"
+    )
     _add_run(status)
     status.set_defaults(run=_status)
 

@@ -210,7 +210,7 @@ class Agent:
                 self._events.add(event.event_id)
                 self.node.state.add("trainer_interruption_notices_total", kind="scheduled")
                 get_logger().warning(
-                    "maintenance scheduled", code=event.code, event=event.event_id, not_before=at
+                    "maintenance scheduled", code=event.code, event_id=event.event_id, not_before=at
                 )
             if event.is_notice(now):
                 notice = Notice("scheduled", at)

@@ -71,6 +71,7 @@ def build(data: Mapping[str, Any], cluster: Cluster, created_at: str) -> RunConf
     except ValidationError as error:
         faults += [_fault(item) for item in error.errors()]
     faults += _against_stack(complete, cluster)
+    faults += _elastic(complete)
     training = complete.get("training")
     if isinstance(training, dict) and (training.get("steps") is None) == (training.get("epochs") is None):
         faults.append("training: give either steps or epochs")
@@ -78,6 +79,16 @@ def build(data: Mapping[str, Any], cluster: Cluster, created_at: str) -> RunConf
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         raise ConfigurationError(f"the run's configuration has {count}: " + "; ".join(faults))
     return config
+
+
+def _elastic(data: Mapping[str, Any]) -> list[str]:
+    elastic, nodes = data.get("elastic"), data.get("nodes")
+    least = elastic.get("minWorldNodes") if isinstance(elastic, dict) else None
+    if isinstance(least, int) and isinstance(nodes, int) and least > nodes:
+        return [
+            f"elastic.minWorldNodes: the smallest world ({least}) is larger than the whole one (nodes: {nodes})"
+        ]
+    return []
 
 
 def _fault(item: Any) -> str:

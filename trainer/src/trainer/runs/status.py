@@ -29,7 +29,8 @@ class RunStatus:
     run: str
     state: str
     action: str | None  # of the pointer of its first group; None: the group is at another run
-    nodes: int
+    nodes: int  # the whole world
+    world: int  # nodes that train now; fewer than `nodes` where the run may shrink, 0 while none train
     generation: int  # 0: none yet
     progress: Progress
     eta_seconds: float | None
@@ -82,6 +83,7 @@ def summarise(
         state=state,
         action=pointer.action if pointer else None,
         nodes=config.nodes,
+        world=len(generation.members) if generation and running else 0,
         generation=current,
         progress=progress,
         eta_seconds=round(left * (progress.seconds_per_step or 0.0), 1) if known else None,

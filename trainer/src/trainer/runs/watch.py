@@ -20,11 +20,13 @@ LINE_SECONDS = 15.0  # where there is no terminal: how often a line is printed
 
 
 def headline(status: RunStatus) -> str:
-    """One line: state, generation, step, loss, last checkpoint, time left."""
+    """One line: state, world now and whole, generation, step, loss, last checkpoint, time left."""
     progress = status.progress
     steps = f"/{progress.total_steps}" if progress.total_steps else ""
-    parts = [
-        f"run {status.run}: {status.state}",
+    parts = [f"run {status.run}: {status.state}"]
+    if status.world:
+        parts.append(f"{status.world} of {status.nodes} nodes")
+    parts += [
         f"generation {status.generation}",
         f"step {progress.step}{steps}",
     ]
