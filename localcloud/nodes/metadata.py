@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -128,15 +129,19 @@ class MetadataFailed(Exception):
 class MetadataService:
     """One node's service; every `show` is a restart on the same address."""
 
-    def __init__(self, binary: Path, folder: Path, address: str):
+    def __init__(
+        self, binary: Path, folder: Path, address: str, port: int = PORT, prefix: Sequence[str] = ()
+    ):
         self.binary = binary
         self.folder = folder
         self.address = address
+        self.port = port
+        self.prefix = tuple(prefix)  # of the command: for example to run it in a network namespace
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self.address}:{PORT}"
+        return f"http://{self.address}:{self.port}"
 
     @property
     def identity(self) -> Identity | None:
@@ -152,8 +157,8 @@ class MetadataService:
         """Raises MetadataFailed."""
         self.stop()
         command = [
-            str(self.binary), *arguments(show, terminates_at), "--imdsv2", "--mock-ip-count", "-1",
-            "--hostname", self.address, "--port", str(PORT),
+            *self.prefix, str(self.binary), *arguments(show, terminates_at), "--imdsv2", "--mock-ip-count", "-1",
+            "--hostname", self.address, "--port", str(self.port),
             "--config-file", str(self.folder / "config.json"),
         ]  # fmt: skip
         log = self.folder / "imds.log"
@@ -166,13 +171,17 @@ class MetadataService:
         deadline = time.monotonic() + READY_LIMIT_SECONDS
         while True:
             try:
-                socket.create_connection((self.address, PORT), timeout=1).close()
+                self.connect()
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     self.stop()
                     raise MetadataFailed(f"no metadata service on {self.endpoint} (log: {log})") from None
                 time.sleep(0.02)
+
+    def connect(self) -> None:
+        """Raises OSError while it does not listen."""
+        socket.create_connection((self.address, self.port), timeout=1).close()
 
     def stop(self) -> None:
         identity = self.identity

@@ -65,6 +65,8 @@ TTYPath=/dev/console
 MaxLevelConsole=info
 """,
     "etc/machine-id": "uninitialized\n",
+    # Said once by the journal; colours and cut names are for people at a screen.
+    "etc/systemd/system.conf.d/quiet.conf": "[Manager]\nShowStatus=no\n",
     "etc/hosts": "127.0.0.1 localhost\n",
 }
 # Nobody logs in here, and nothing upgrades itself under a training run.
