@@ -118,6 +118,7 @@ class Network:
     def __init__(self) -> None:
         self.s3_cut = False
         self.blocked: set[str] = set()  # instance ids
+        self.refuse_once: bytes | None = None  # S3 does not take the next object that has this in it
         self._s3: Any = make_client(REGION)
 
     def __getattr__(self, name: str) -> Any:
@@ -125,6 +126,12 @@ class Network:
         if self.s3_cut:
             raise EndpointConnectionError(endpoint_url="s3")
         return getattr(self._s3, name)
+
+    def put_object(self, **arguments: Any) -> Any:
+        if self.s3_cut or (self.refuse_once and self.refuse_once in arguments["Body"]):
+            self.refuse_once = None
+            raise EndpointConnectionError(endpoint_url="s3")
+        return self._s3.put_object(**arguments)
 
     def probe(self, targets: Mapping[str, Address], timeout_seconds: float) -> dict[str, float]:
         open_ = {id_: address for id_, address in targets.items() if id_ not in self.blocked}

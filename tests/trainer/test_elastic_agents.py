@@ -178,6 +178,19 @@ def test_a_node_without_s3_ends_its_workers_and_comes_back_with_s3(
     stop(cloud, "cut")
 
 
+def test_a_node_whose_word_does_not_reach_s3_starts_its_workers_when_it_does(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    """A generation begins with the node's report; without it nothing runs, and nothing may look as if."""
+    cloud = make_cloud(1)
+    agent = cloud.boot_all()[0]
+    agent.network.refuse_once = b'"state":"running"'
+    cloud.run("word", nodes=1, steps=5)
+    assert cloud.result("word").status == "finished"
+    assert agent.network.refuse_once is None  # it was refused indeed
+    assert cloud.generation("word") == 1
+
+
 def scheduled(code: str, in_minutes: float, event_id: str) -> str:
     at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=in_minutes)
     entry = {

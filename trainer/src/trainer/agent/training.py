@@ -96,11 +96,12 @@ class Training:
         self.workers.kill()
 
     def result(self) -> ExitReport:
-        """How it ended here; where the agent ended the workers before they could report, why it did."""
+        """How it ended here; where that follows from the agent's ending them, why the agent did."""
         self._read_events()
         result = self.workers.result()
-        if self._ended_for is not None and result.code == Exit.PEER_LOST:
-            result = result.model_copy(update={"message": self._ended_for})
+        cause = self._ended_for or self._hang  # hung workers may end by themselves once a peer's are ended
+        if cause is not None and result.code == Exit.PEER_LOST:
+            result = result.model_copy(update={"message": cause})
         self.node.state.set("trainer_run_active", 0)
         get_logger().info("workers ended", code=result.code, reason=result.message, step=self.meter.step)
         return result
