@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer.contracts.run import TrainingConfig
 from trainer.contracts.worker import SAVE_FILE, STOP_FILE, WorkerEvent
@@ -39,11 +39,11 @@ def test_steps_are_fixed_before_the_first_one() -> None:
     )
 
 
-@given(batch=st.integers(1, 200), accumulation=st.integers(1, 8), whole=st.integers(1, 40), data=st.data())
+@given(accumulation=st.integers(1, 4), whole=st.integers(1, 12), data=st.data())
 def test_a_smaller_world_takes_more_micro_batches_and_none_that_the_whole_world_would_not_take(
-    batch: int, accumulation: int, whole: int, data: st.DataObject
+    accumulation: int, whole: int, data: st.DataObject
 ) -> None:
-    assume(whole * accumulation <= batch)
+    batch = whole * accumulation + data.draw(st.integers(0, 3 * whole))
     world = data.draw(st.integers(1, whole))
     asked = training(global_batch_size=batch, gradient_accumulation=accumulation)
     order = GlobalOrder(batch, batch, seed=0)
@@ -157,11 +157,10 @@ def test_a_stop_is_asked_for_by_file_or_by_sigterm(tmp_path: Path) -> None:
     assert reason_of(user) == "user" and reason_of(stop.weight()) == "notice"
     assert stop.weight() > user  # the maximum over ranks keeps the notice
     (tmp_path / STOP_FILE).write_text("regroup")
-    assert (
-        reason_of(stop.weight()) == "regroup" and 0 < stop.weight() < user
-    )  # gives way to every other reason
+    regroup = stop.weight()
     (tmp_path / STOP_FILE).write_text("")
-    assert reason_of(stop.weight()) == "sigterm"
+    assert reason_of(regroup) == "regroup" and reason_of(stop.weight()) == "sigterm"
+    assert 0 < regroup < stop.weight() < user  # the world's growth gives way to every other reason
 
 
 def test_a_save_is_asked_for_by_file_and_taken_once(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class TrainState:
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
-    """Every random source of this process (Python, numpy, torch on all devices), anew before each step.
+    """Every random source of this process (Python, numpy, torch on its devices), anew before each step.
 
     So a step draws the same numbers whatever ran before it, and no generator's state has to be saved: a resume
     needs the step alone, also where it has other ranks than the run before. Ranks differ.
@@ -62,4 +62,9 @@ def seed_step(seed: int, step: int, rank: int) -> None:
     mixed = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=8).digest()
     random.seed(mixed)
     np.random.seed(np.frombuffer(mixed, dtype=np.uint32))
-    torch.manual_seed(int.from_bytes(mixed, "little", signed=True))
+    number = int.from_bytes(mixed, "little", signed=True)
+    torch.default_generator.manual_seed(
+        number
+    )  # torch.manual_seed asks for every kind of device: 0.1 ms a step
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(number)
