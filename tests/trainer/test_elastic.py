@@ -17,7 +17,7 @@ from trainer.exit_codes import Exit
 from tests.trainer.test_generation import PACE, peer, report, view, world
 
 SMALL = {"min_world_nodes": 1, "shrink_after_seconds": 20}
-LATER = {"waited_seconds": 20.0}
+LATER: dict[str, Any] = {"waited_seconds": 20.0}
 SETTLED: dict[str, Any] = {"ran_seconds": PACE.settle_seconds, "progressed": True}
 OTHER = Versions(trainer="0", torch="2")
 
