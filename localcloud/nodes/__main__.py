@@ -1,8 +1,10 @@
 """The node driver, and orders to a running one.
 
-python -m localcloud.nodes --endpoint URL --state .local --image-dir DIR [--spot-notice-seconds N]
-python -m localcloud.nodes spot-notice INSTANCE_ID [--state .local]
-python -m localcloud.nodes rebalance INSTANCE_ID [--state .local]
+python -m localcloud.nodes --endpoint URL --state .local --image-dir DIR [--driver auto] [--spot-notice-seconds N]
+python -m localcloud.nodes spot-notice|rebalance|reboot|stop|start|crash INSTANCE_ID [--state .local]
+python -m localcloud.nodes scheduled-event INSTANCE_ID --code instance-retirement --in-seconds 600
+
+Each instance of a group is a machine (systemd-nspawn, as root on Linux) or a process tree (anywhere).
 """
 
 from __future__ import annotations
@@ -14,10 +16,18 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import control
 
+if TYPE_CHECKING:
+    from . import service
+    from .cloud import Cloud
+    from .site import Site
+
+DRIVERS = ("auto", "machine", "process")
 SPOT_NOTICE_SECONDS = 120.0  # EC2's
 PASSED_ON = "TRAINER_"  # settings of a test bed that the driver hands to its nodes
 
@@ -34,8 +44,12 @@ def give(arguments: list[str]) -> int:
     parser.add_argument("kind", choices=control.KINDS)
     parser.add_argument("instance_id")
     parser.add_argument("--state", type=Path, default=Path(".local"))
+    parser.add_argument("--code", default="instance-retirement", help="of a scheduled event")
+    parser.add_argument("--in-seconds", type=float, default=600.0, help="when a scheduled event is due")
     options = parser.parse_args(arguments)
-    status, text = control.give_order(options.state.resolve(), options.kind, options.instance_id)
+    status, text = control.give_order(
+        options.state.resolve(), options.kind, options.instance_id, options.code, options.in_seconds
+    )
     print(
         f"{options.instance_id}: {options.kind}: {text}", file=sys.stdout if status == "done" else sys.stderr
     )
@@ -56,11 +70,19 @@ def drive(arguments: list[str]) -> int:
     parser.add_argument("--metadata-mock", type=Path, help="the EC2 metadata mock; default: the toolchain's")
     parser.add_argument("--region", default=os.environ.get("AWS_REGION", "us-east-1"))
     parser.add_argument("--spot-notice-seconds", type=float, default=SPOT_NOTICE_SECONDS)
+    parser.add_argument("--driver", choices=DRIVERS, default="auto", help="what a node is made of")
     options = parser.parse_args(arguments)
 
-    from . import service
+    from . import namespaces, service
     from .cloud import Cloud
-    from .process import Site
+    from .site import Site
+
+    driver, why = choose_driver(options.driver)
+    if driver is None:
+        print(f"localcloud.nodes: {why}", file=sys.stderr)
+        return 2
+    if driver == "machine":
+        namespaces.enter_own_mounts(["-m", "localcloud.nodes", *arguments])
 
     if options.metadata_mock is None:
         from ..toolchain import paths
@@ -99,8 +121,9 @@ def drive(arguments: list[str]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    running = service.Service(site, cloud, options.spot_notice_seconds)
-    print('{"ready": true}', flush=True)
+    make_node, close = _nodes_of(driver, site, cloud)
+    running = service.Service(site, cloud, options.spot_notice_seconds, make_node)
+    print(f'{{"ready": true, "driver": "{driver}", "why": "{why}"}}', flush=True)
     ready = site.nodes / "driver.ready"
     ready.write_text(f"{os.getpid()}\n")
     try:
@@ -110,8 +133,31 @@ def drive(arguments: list[str]) -> int:
     finally:
         ready.unlink(missing_ok=True)
         running.shut_down()
+        close()
         held.close()
     return 0
+
+
+def choose_driver(wanted: str) -> tuple[str | None, str]:
+    """The driver and why it is that one; None where the wanted one cannot be had."""
+    from .machine import missing_tools
+
+    if wanted == "process":
+        return "process", "as asked for"
+    missing = missing_tools()
+    if not missing:
+        return "machine", "as asked for" if wanted == "machine" else "root on Linux with systemd-nspawn"
+    reason = f"machine nodes need {', '.join(missing)}"
+    return (None, reason) if wanted == "machine" else ("process", reason)
+
+
+def _nodes_of(driver: str, site: Site, cloud: Cloud) -> tuple[service.MakeNode | None, Callable[[], None]]:
+    if driver != "machine":
+        return None, lambda: None
+    from .fleet import Fleet
+
+    fleet = Fleet(site, cloud.ec2)
+    return fleet.make_node, fleet.close
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class NodeBooks:
         self.phase = Phase.BOOTING
         self.exit_code: int | None = None
         self.reboots = 0
+        self.reboots_obeyed = 0
         self.settled = False
         self.announced = False
         self.interrupt_at: float | None = None
@@ -48,6 +49,7 @@ class NodeBooks:
             self.interrupt_at,
             self.announced,
             self.settled,
+            self.reboots_obeyed,
         )
 
     def first_record(self, facts: InstanceFacts, user_data: bytes) -> dict[str, Any]:
@@ -65,9 +67,9 @@ class NodeBooks:
             "bootedAt": time.time(),
         }
 
-    def show(self, show: Show, terminates_at: datetime | None = None) -> None:
-        """Raises MetadataFailed."""
-        self.show_metadata(show, terminates_at)
+    def show(self, show: Show, terminates_at: datetime | None = None, code: str | None = None) -> None:
+        """`code`: of a scheduled event. Raises MetadataFailed."""
+        self.show_metadata(show, terminates_at, code)
         if show is not Show.QUIET:
             self.announced = True
             self.notice = {"kind": show.value, "at": time.time()}
@@ -75,7 +77,9 @@ class NodeBooks:
                 self.notice["terminatesAt"] = terminates_at.timestamp()
         self.write()
 
-    def show_metadata(self, show: Show, terminates_at: datetime | None = None) -> None:
+    def show_metadata(
+        self, show: Show, terminates_at: datetime | None = None, code: str | None = None
+    ) -> None:
         raise NotImplementedError
 
     def processes(self) -> dict[str, Any]:

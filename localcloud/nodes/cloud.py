@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from .driver import Instance
 
 GROUP_TAG = "aws:autoscaling:groupName"
+REBOOTS_TAG = "gpu-training:reboots"  # how often EC2 was asked to reboot the instance
 ADDRESS_TAG = "gpu-training:local-address"  # the loopback address that stands for the private one
 
 
@@ -47,7 +48,7 @@ class Cloud:
                 config=options,
             )
 
-        self._autoscaling, self._ec2 = client("autoscaling"), client("ec2")
+        self._autoscaling, self.ec2 = client("autoscaling"), client("ec2")
         self._iam, self._sts = client("iam"), client("sts")
 
     def account_id(self) -> str:
@@ -57,7 +58,7 @@ class Cloud:
         """Every instance that a group started, as DescribeInstances has it, with the group's view added."""
         found = [
             instance
-            for page in self._ec2.get_paginator("describe_instances").paginate()
+            for page in self.ec2.get_paginator("describe_instances").paginate()
             for reservation in page["Reservations"]
             for instance in reservation["Instances"]
         ]
@@ -68,6 +69,7 @@ class Cloud:
         }
         for instance in found:
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+            instance["Tag"] = tags
             instance["Group"] = tags.get(GROUP_TAG, "")
             instance["Member"] = states.get(instance["InstanceId"], {})
         return [instance for instance in found if instance["Group"] or instance["Member"]]
@@ -79,6 +81,7 @@ class Cloud:
             group=description["Member"].get("AutoScalingGroupName", description["Group"]),
             lifecycle_state=description["Member"].get("LifecycleState", "Detached"),
             ec2_state=description["State"]["Name"],
+            reboots=int(description["Tag"].get(REBOOTS_TAG, 0)),
         )
 
     def facts(self, description: dict[str, Any]) -> InstanceFacts:
@@ -108,13 +111,13 @@ class Cloud:
 
     def user_data(self, template_id: str, version: str) -> bytes:
         """The user data of the very version that the instance was launched from, decoded."""
-        found = self._ec2.describe_launch_template_versions(LaunchTemplateId=template_id, Versions=[version])
+        found = self.ec2.describe_launch_template_versions(LaunchTemplateId=template_id, Versions=[version])
         data = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
         return base64.b64decode(data.get("UserData") or "")
 
     def tag_address(self, instance_id: str, address: str) -> None:
         """Monitoring finds nodes as on AWS, by DescribeInstances, but has to reach them on loopback."""
-        self._ec2.create_tags(Resources=[instance_id], Tags=[{"Key": ADDRESS_TAG, "Value": address}])
+        self.ec2.create_tags(Resources=[instance_id], Tags=[{"Key": ADDRESS_TAG, "Value": address}])
 
     def report_unhealthy(self, instance_id: str) -> None:
         self._autoscaling.set_instance_health(
@@ -122,4 +125,19 @@ class Cloud:
         )
 
     def terminate(self, instance_id: str) -> None:
-        self._ec2.terminate_instances(InstanceIds=[instance_id])
+        self.ec2.terminate_instances(InstanceIds=[instance_id])
+
+    def release(self, instance_id: str) -> bool:
+        """As a node's root helper does it; False where the group's minimum size does not allow it."""
+        try:
+            self._autoscaling.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=True
+            )
+        except ClientError:
+            return False
+        return True
+
+    def order(self, kind: str, instance_id: str) -> None:
+        """What a person may ask of EC2: reboot, stop, start."""
+        call = getattr(self.ec2, f"{kind}_instances")
+        call(InstanceIds=[instance_id])

@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+Z) bootstrap: (.+)$")
-AGENT_STARTED = "agent started"
+AGENT_STARTED = (
+    "agent started",
+    "done",
+)  # by the start hook; by user data, which leaves the start to systemd
 FAILED = "FAILED "
+# What systemd says of the agent's unit on a machine node.
+UNIT_STARTED = re.compile(r"Started trainer\.service\b")
+UNIT_ENDED = re.compile(r"trainer\.service: Main process exited, code=exited, status=(\d+)")
 
 
 def parse(line: str) -> tuple[float, str] | None:
@@ -28,6 +34,7 @@ class Console:
         self.steps: list[dict[str, Any]] = []
         self.boot_seconds: float | None = None  # until the agent was started
         self.agent_started = False
+        self.agent_exit: int | None = None  # how the agent's unit ended the last time
         self.failure: str | None = None  # `55 BOOT_RELEASE_HASH: …`, as the bootstrap gave it
         self._offset = 0
         self._first: float | None = None
@@ -36,6 +43,7 @@ class Console:
         """A new boot begins; what the file holds already belongs to the last one."""
         self._offset = self.path.stat().st_size if self.path.exists() else 0
         self.steps, self.boot_seconds, self.agent_started, self.failure = [], None, False, None
+        self.agent_exit = None
         self._first = None
 
     def read(self) -> bool:
@@ -50,6 +58,10 @@ class Console:
         before = len(self.steps)
         for line in complete.decode(errors="replace").splitlines():
             parsed = parse(line)
+            if UNIT_STARTED.search(line):
+                self.agent_started = True
+            if (ended := UNIT_ENDED.search(line)) is not None:
+                self.agent_exit = int(ended[1])
             if parsed is not None and self.boot_seconds is None:
                 self._step(*parsed)
         return len(self.steps) > before

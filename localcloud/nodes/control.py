@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = ("spot-notice", "rebalance")
+KINDS = ("spot-notice", "rebalance", "scheduled-event", "reboot", "stop", "start", "crash")
 ANSWER_LIMIT_SECONDS = 15.0
 
 
@@ -16,6 +16,8 @@ class Order:
     kind: str
     instance_id: str
     path: Path
+    code: str = ""  # of a scheduled event
+    seconds: float = 0.0  # until it
 
     def answer(self, status: str, text: str) -> None:
         part = self.path.with_suffix(".part")
@@ -32,7 +34,9 @@ def take_orders(local: Path) -> list[Order]:
     for path in sorted(folder.glob("*.order"), key=lambda path: path.stat().st_mtime):
         try:
             content = json.loads(path.read_text())
-            order = Order(content["kind"], content["instanceId"], path)
+            order = Order(
+                content["kind"], content["instanceId"], path, content["code"], float(content["seconds"])
+            )
         except (OSError, ValueError, KeyError, TypeError):
             order = None
         path.unlink(missing_ok=True)
@@ -41,13 +45,16 @@ def take_orders(local: Path) -> list[Order]:
     return found
 
 
-def give_order(local: Path, kind: str, instance_id: str) -> tuple[str, str]:
+def give_order(
+    local: Path, kind: str, instance_id: str, code: str = "", seconds: float = 0.0
+) -> tuple[str, str]:
     """Write an order and wait for its answer: `(done | refused | failed | unanswered, text)`."""
     folder = local / "control"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind}-{instance_id}-{time.time_ns()}.order"
     part = path.with_suffix(".new")
-    part.write_text(json.dumps({"kind": kind, "instanceId": instance_id}) + "\n")
+    content = {"kind": kind, "instanceId": instance_id, "code": code, "seconds": seconds}
+    part.write_text(json.dumps(content) + "\n")
     part.replace(path)
     answer = path.with_suffix(".answer")
     deadline = time.monotonic() + ANSWER_LIMIT_SECONDS

@@ -14,14 +14,17 @@ from trainer.exit_codes import Exit
 
 REPLACE = frozenset({Exit.DEVICE, Exit.RESET, Exit.PERFORMANCE})
 BOOT_FAULTS = frozenset(code for code in Exit if code.name.startswith("BOOT_"))
-BOOTABLE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", "InService"})
-GONE_STATES = frozenset({"shutting-down", "terminated", "stopped"})
+WARMING = frozenset({"Warmed:Pending", "Warmed:Pending:Wait", "Warmed:Pending:Proceed", "Warmed:Running"})
+BOOTABLE = WARMING | {"Pending", "Pending:Wait", "Pending:Proceed", "InService"}
+GONE_STATES = frozenset({"shutting-down", "terminated"})
+OFF_STATES = frozenset({"stopping", "stopped"})
 
 
 class Phase(str, Enum):
     BOOTING = "booting"  # user data runs
     RUNNING = "running"  # the agent was started
     STOPPING = "stopping"  # told to end, has not yet
+    STOPPED = "stopped"  # powered off by EC2; what it wrote is kept
     EXITED = "exited"  # ended by itself; the instance is still there
     KILLED = "killed"  # ended by a signal: the machine crashed
     GONE = "gone"  # the instance is terminated, its processes ended
@@ -35,10 +38,15 @@ class Instance:
     group: str  # Auto Scaling group name
     lifecycle_state: str
     ec2_state: str = "running"
+    reboots: int = 0  # how often RebootInstances was called on it
 
     @property
     def gone(self) -> bool:
         return self.ec2_state in GONE_STATES
+
+    @property
+    def off(self) -> bool:
+        return self.ec2_state in OFF_STATES or self.lifecycle_state == "Warmed:Stopped"
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class Node:
     interrupt_at: float | None = None  # when a spot notice runs out, on the clock of `now`
     announced: bool = False  # its metadata service shows the end that its group or EC2 has in mind
     settled: bool = False  # its exit has been acted upon
+    reboots_obeyed: int = 0  # of those that EC2 was asked for
 
     @property
     def alive(self) -> bool:
@@ -62,6 +71,9 @@ class Do(str, Enum):
     BOOT = "boot"
     REBOOT = "reboot"
     STOP = "stop"
+    POWER_OFF = "power-off"
+    POWER_ON = "power-on"
+    RELEASE = "release"  # out of the group for good, with its place
     CLEAR = "clear"  # end what is left of a node whose instance is gone
     REPORT_UNHEALTHY = "report-unhealthy"
     TERMINATE = "terminate"  # in EC2, without asking the group
@@ -86,7 +98,7 @@ def decide(instances: Sequence[Instance], nodes: Sequence[Node], now: float) -> 
         if (action := _for_node(node, present.get(node.instance_id), now)) is not None
     ]
     for instance in present.values():
-        if instance.instance_id not in known and instance.lifecycle_state in BOOTABLE:
+        if instance.instance_id not in known and instance.lifecycle_state in BOOTABLE and not instance.off:
             actions.append(Action(Do.BOOT, instance.instance_id, f"capacity of {instance.group}"))
     return actions
 
@@ -95,11 +107,18 @@ def _for_node(node: Node, instance: Instance | None, now: float) -> Action | Non
     if instance is None:
         if node.phase in (Phase.BOOTING, Phase.RUNNING):
             return Action(Do.STOP, node.instance_id, "the instance is terminated")
-        if node.phase in (Phase.EXITED, Phase.KILLED):
+        if node.phase in (Phase.EXITED, Phase.KILLED, Phase.STOPPED):
             return Action(Do.CLEAR, node.instance_id, "the instance is terminated")
         return None
     if node.interrupt_at is not None and now >= node.interrupt_at:
         return Action(Do.TERMINATE, node.instance_id, "the time of the spot notice is over")
+    if instance.off:
+        running = node.phase in (Phase.BOOTING, Phase.RUNNING, Phase.EXITED, Phase.KILLED)
+        return Action(Do.POWER_OFF, node.instance_id, "EC2 stops the instance") if running else None
+    if node.phase is Phase.STOPPED:
+        return Action(Do.POWER_ON, node.instance_id, "EC2 starts the instance")
+    if instance.reboots > node.reboots_obeyed and node.phase in (Phase.BOOTING, Phase.RUNNING):
+        return Action(Do.REBOOT, node.instance_id, "EC2 reboots the instance")
     terminating = instance.lifecycle_state.startswith("Terminating")
     if node.phase is Phase.GONE:
         # A driver that was killed took its nodes along; the instances without machines are dead.
@@ -132,6 +151,8 @@ def _after_exit(node: Node, instance: Instance, terminating: bool) -> Action | N
         return Action(Do.REBOOT, node.instance_id, f"exit {name}")
     if code in REPLACE or code == Exit.REBOOT:
         return Action(Do.REPORT_UNHEALTHY, node.instance_id, f"exit {name}")
+    if code == Exit.DONE:
+        return Action(Do.RELEASE, node.instance_id, "its run is over, and the node may go")
     if code in BOOT_FAULTS and instance.lifecycle_state.startswith("Pending"):
         # The bootstrap abandons its launch itself; where it could not reach AWS, the hook would time out.
         return Action(Do.REPORT_UNHEALTHY, node.instance_id, f"exit {name}, and its launch is still waiting")

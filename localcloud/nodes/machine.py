@@ -169,8 +169,10 @@ class NodeMachine(NodeBooks):
         if news:
             self.write()
 
-    def show_metadata(self, show: Show, terminates_at: datetime | None = None) -> None:
-        self.metadata.show(show, {"PATH": SYSTEM_PATH}, terminates_at)
+    def show_metadata(
+        self, show: Show, terminates_at: datetime | None = None, code: str | None = None
+    ) -> None:
+        self.metadata.show(show, {"PATH": SYSTEM_PATH}, terminates_at, code)
 
     def processes(self) -> dict[str, Any]:
         """nspawn and the machine's first process, and the metadata service."""

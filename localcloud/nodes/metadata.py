@@ -153,7 +153,13 @@ class MetadataService:
         path.touch(mode=0o600)
         path.write_text(json.dumps(configuration(facts, datetime.now(timezone.utc)), indent=1) + "\n")
 
-    def show(self, show: Show, environment: dict[str, str], terminates_at: datetime | None = None) -> None:
+    def show(
+        self,
+        show: Show,
+        environment: dict[str, str],
+        terminates_at: datetime | None = None,
+        code: str | None = None,
+    ) -> None:
         """Raises MetadataFailed."""
         self.stop()
         command = [

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..daemons import MARKER
-from ..processes import Identity, end, identify, marked
+from ..processes import end, identify, marked
+from .books import NodeBooks, as_record
 from .cloud import InstanceFacts
-from .console import Console
-from .driver import Node, Phase, exit_name
+from .driver import Phase
 from .metadata import Facts, MetadataService, Show
+from .site import SHUTDOWN_SECONDS, SYSTEM_PATH, Site
 
 NODE_MARKER = (
     "GPU_TRAINING_NODE"  # environment variable of everything that belongs to a node: its instance id
 )
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SHUTDOWN_SECONDS = 15.0  # from SIGTERM to SIGKILL, as a machine that shuts down
 START_HOOK = Path(__file__).with_name("start_agent.sh")
 INIT = Path(__file__).with_name("init.py")
-
-
-@dataclass(frozen=True)
-class Site:
-    """What all nodes of a driver have in common."""
-
-    local: Path  # .local, absolute
-    image_dir: Path  # stands for the machine image's /opt/pytorch
-    metadata_mock: Path
-    endpoint: str  # of the AWS API
-    region: str
-    account_id: str
-    extra_environment: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def nodes(self) -> Path:
-        return self.local / "nodes"
 
 
 def environment(site: Site, instance_id: str, root: Path, metadata_endpoint: str) -> dict[str, str]:
@@ -55,7 +34,7 @@ def environment(site: Site, instance_id: str, root: Path, metadata_endpoint: str
         "LANG": "C.UTF-8",
         "TRAINER_ROOT": str(root),
         "TRAINER_START_HOOK": str(START_HOOK),
-        "AWS_ENDPOINT_URL": site.endpoint,
+        "AWS_ENDPOINT_URL": site.node_endpoint or site.endpoint,
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_endpoint,
         **_bytecode(site),
         MARKER: str(site.local),
@@ -73,41 +52,19 @@ def _bytecode(site: Site) -> dict[str, str]:
     return {"PYTHONPYCACHEPREFIX": str(site.local / "pycache")}
 
 
-class NodeProcess:
+class NodeProcess(NodeBooks):
+    driver = "process"
+
     def __init__(self, site: Site, instance_id: str, address: str):
-        self.site = site
-        self.instance_id = instance_id
-        self.address = address
-        self.folder = site.nodes / instance_id
-        self.root = self.folder / "root"
+        super().__init__(site, instance_id, address)
         self.metadata = MetadataService(site.metadata_mock, self.folder / "imds", address)
-        self.console = Console(self.folder / "console.log")
-        self.phase = Phase.BOOTING
-        self.exit_code: int | None = None
-        self.reboots = 0
-        self.settled = False
-        self.announced = False
-        self.interrupt_at: float | None = None
-        self.notice: dict[str, Any] | None = None
-        self.facts: InstanceFacts | None = None
-        self.record: dict[str, Any] = {}
         self._init: subprocess.Popen[bytes] | None = None
         self._kill_at = float("inf")
+        self._then = Phase.GONE  # what the end of a shut-down leads to
 
     @property
     def environment(self) -> dict[str, str]:
         return environment(self.site, self.instance_id, self.root, self.metadata.endpoint)
-
-    def view(self) -> Node:
-        return Node(
-            self.instance_id,
-            self.phase,
-            self.exit_code,
-            self.reboots,
-            self.interrupt_at,
-            self.announced,
-            self.settled,
-        )
 
     def boot(self, facts: InstanceFacts, user_data: bytes) -> None:
         """Lay out the node's folder, start its metadata service, run its user data."""
@@ -132,25 +89,21 @@ class NodeProcess:
                 role=facts.role,
             )
         )
-        self.metadata.show(Show.QUIET, self.environment)
-        self.record = {
-            "instanceId": self.instance_id,
-            "group": facts.instance.group,
-            "lifecycle": facts.life_cycle,
-            "instanceType": facts.instance_type,
-            "availabilityZone": facts.availability_zone,
-            "privateIp": facts.private_ip,
-            "address": self.address,
-            "launchTemplate": {"id": facts.template_id, "version": facts.template_version},
-            "userDataSha256": hashlib.sha256(user_data).hexdigest(),
-            "bootedAt": time.time(),
-        }
+        self.show_metadata(Show.QUIET)
+        self.record = self.first_record(facts, user_data)
         self._start(["bash", str(script)])
 
     def reboot(self) -> None:
         """User data runs once in an instance's life; a reboot starts the agent's unit again."""
         self.reboots += 1
+        if self._init is not None:  # EC2 asked for it: shut down first
+            self._shut_down(time.monotonic(), Phase.BOOTING)
+        else:
+            self.power_on()
+
+    def power_on(self) -> None:
         self.settled = False
+        self.show_metadata(Show.QUIET)
         self._start([str(START_HOOK)])
 
     def _start(self, command: list[str]) -> None:
@@ -177,11 +130,14 @@ class NodeProcess:
             self._init = None
             self._sweep()
             killed = code < 0 or code > 128
-            if self.phase is Phase.STOPPING:
-                self.phase = Phase.GONE
-                self.metadata.stop()
-            else:
+            if self.phase is not Phase.STOPPING:
                 self.phase = Phase.KILLED if killed else Phase.EXITED
+            elif self._then is Phase.BOOTING:
+                self.power_on()
+                return
+            else:
+                self.phase = self._then
+                self.metadata.stop()
             self.exit_code = code if code >= 0 else 128 - code
             news = True
         elif self._init is not None and now >= self._kill_at:
@@ -190,14 +146,26 @@ class NodeProcess:
             self.write()
 
     def stop(self, now: float) -> None:
-        """Shut down: SIGTERM now, SIGKILL after the grace, without waiting here."""
-        self.phase = Phase.STOPPING
+        self._shut_down(now, Phase.GONE)
+
+    def power_off(self, now: float) -> None:
+        self._shut_down(now, Phase.STOPPED)
+
+    def _shut_down(self, now: float, then: Phase) -> None:
+        """SIGTERM now, SIGKILL after the grace, without waiting here."""
+        self.phase, self._then = Phase.STOPPING, then
         self._kill_at = now + SHUTDOWN_SECONDS + 5
         if self._init is not None:
             self._init.send_signal(signal.SIGTERM)
         else:
-            self.clear()
+            self._sweep()
+            self.metadata.stop()
+            self.phase = then
         self.write()
+
+    def crash(self) -> None:
+        if self._init is not None:
+            self._init.kill()  # the next look sweeps up its orphans
 
     def clear(self) -> None:
         """The instance is gone: end whatever is left."""
@@ -206,41 +174,19 @@ class NodeProcess:
         self.phase = Phase.GONE
         self.write()
 
-    def show(self, show: Show, terminates_at: datetime | None = None) -> None:
-        self.metadata.show(show, self.environment, terminates_at)
-        if show is not Show.QUIET:
-            self.announced = True
-            self.notice = {"kind": show.value, "at": time.time()}
-            if terminates_at is not None:
-                self.notice["terminatesAt"] = terminates_at.timestamp()
-        self.write()
+    def show_metadata(
+        self, show: Show, terminates_at: datetime | None = None, code: str | None = None
+    ) -> None:
+        self.metadata.show(show, self.environment, terminates_at, code)
 
     def _sweep(self) -> None:
         """Kill what carries this node's mark: orphans of an init that was itself killed."""
         own = self.metadata.identity
         end([process for process in marked(NODE_MARKER, self.instance_id) if process != own], grace_seconds=0)
 
-    def write(self) -> None:
-        """`node.json`, in one step, so that a reader never sees half of it."""
+    def processes(self) -> dict[str, Any]:
         init = identify(self._init.pid) if self._init is not None else None
-        self.record |= {
-            "state": self.phase.value,
-            "exitCode": self.exit_code,
-            "exitName": None if self.exit_code is None else exit_name(self.exit_code),
-            "init": _identity(init),
-            "metadata": {"endpoint": self.metadata.endpoint, "process": _identity(self.metadata.identity)},
-            "reboots": self.reboots,
-            "notice": self.notice,
-            "steps": self.console.steps,
-            "bootSeconds": self.console.boot_seconds,
-            "bootFailure": self.console.failure,
-            "updatedAt": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        return {
+            "init": as_record(init),
+            "metadata": {"endpoint": self.metadata.endpoint, "process": as_record(self.metadata.identity)},
         }
-        path = self.folder / "node.json"
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(self.record, indent=2) + "\n")
-        part.replace(path)
-
-
-def _identity(identity: Identity | None) -> dict[str, int] | None:
-    return None if identity is None else {"pid": identity.pid, "started": identity.started}

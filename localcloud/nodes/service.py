@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import hashlib
 import json
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import IO
@@ -19,8 +20,10 @@ from ..processes import end, marked
 from .cloud import Cloud, InstanceFacts
 from .control import Order, take_orders
 from .driver import Action, Do, Phase, decide
+from .handle import NodeHandle
 from .metadata import PORT, MetadataFailed, Show
-from .process import NODE_MARKER, SHUTDOWN_SECONDS, NodeProcess, Site
+from .process import NODE_MARKER, NodeProcess
+from .site import SHUTDOWN_SECONDS, Site
 
 POLL_SECONDS = 0.5
 MAX_NODES = 16  # alive at one time; a laptop is no region
@@ -58,12 +61,19 @@ def addresses(local: Path) -> Iterator[str]:
         yield address
 
 
+MakeNode = Callable[[str, str], NodeHandle]  # instance id, loopback address
+
+
 class Service:
-    def __init__(self, site: Site, cloud: Cloud, spot_notice_seconds: float):
+    def __init__(
+        self, site: Site, cloud: Cloud, spot_notice_seconds: float, make_node: MakeNode | None = None
+    ):
+        """`make_node`: how a new node is made; a process tree if nothing else is said."""
         self.site = site
         self.cloud = cloud
         self.spot_notice_seconds = spot_notice_seconds
-        self.nodes: dict[str, NodeProcess] = {}
+        self.make_node: MakeNode = make_node or (lambda id_, address: NodeProcess(site, id_, address))
+        self.nodes: dict[str, NodeHandle] = {}
         self._addresses = addresses(site.local)
         self._unreachable_since: float | None = None
         self._told: set[str] = set()
@@ -109,7 +119,7 @@ class Service:
         for action in decide(instances, [node.view() for node in self.nodes.values()], now):
             try:
                 facts = None
-                if action.do is Do.BOOT:
+                if action.do in (Do.BOOT, Do.REBOOT):
                     facts = self.cloud.facts(descriptions[action.instance_id])
                 self._act(action, facts, now)
             except (BotoCoreError, ClientError, MetadataFailed, OSError, KeyError) as fault:
@@ -127,7 +137,14 @@ class Service:
         log.info("%s: %s: %s", instance_id, action.do.value, action.why)
         node = self.nodes[instance_id]
         if action.do is Do.REBOOT:
+            node.reboots_obeyed = facts.instance.reboots if facts is not None else node.reboots_obeyed
             node.reboot()
+        elif action.do is Do.POWER_OFF:
+            node.power_off(now)
+        elif action.do is Do.POWER_ON:
+            node.power_on()
+        elif action.do is Do.RELEASE:
+            self._release(instance_id, node)
         elif action.do is Do.STOP:
             node.stop(now)
         elif action.do is Do.CLEAR:
@@ -148,7 +165,7 @@ class Service:
         if sum(node.view().alive for node in self.nodes.values()) >= MAX_NODES:
             return  # looked at again every round; the group shows it as waiting for its launching hook
         user_data = self.cloud.user_data(facts.template_id, facts.template_version)
-        node = NodeProcess(self.site, instance_id, next(self._addresses))
+        node = self.make_node(instance_id, next(self._addresses))
         self.nodes[instance_id] = node
         self.cloud.tag_address(instance_id, node.address)
         log.info(
@@ -164,23 +181,50 @@ class Service:
             node.write()
             raise
 
+    def _release(self, instance_id: str, node: NodeHandle) -> None:
+        """As the root helper of a real node: where the group keeps the node, the agent waits for its next run."""
+        if self.cloud.release(instance_id):
+            node.settled = True
+        else:
+            log.info("%s: kept: the group's minimum size needs it", instance_id)
+            node.power_on()
+
     def _obey(self, order: Order, now: float) -> None:
         node = self.nodes.get(order.instance_id)
-        if node is None or not node.view().alive:
-            order.answer("refused", "no such node is alive")
+        startable = node is not None and order.kind == "start" and node.phase is Phase.STOPPED
+        if node is None or not (node.view().alive or startable):
+            near = difflib.get_close_matches(order.instance_id, self._alive(), 1)
+            hint = f"did you mean {near[0]}?" if near else f"alive: {', '.join(self._alive()) or 'none'}"
+            order.answer("refused", f"no such node is alive; {hint}")
             return
         try:
-            if order.kind == "spot-notice":
-                at = datetime.now(timezone.utc) + timedelta(seconds=self.spot_notice_seconds)
-                node.interrupt_at = now + self.spot_notice_seconds
-                node.show(Show.SPOT, at)
-                order.answer("done", f"terminates at {at:%Y-%m-%dT%H:%M:%SZ}")
-            else:
-                node.show(Show.REBALANCE)
-                order.answer("done", "rebalance recommendation is shown")
-        except MetadataFailed as fault:
+            order.answer("done", self._carry_out(order, node, now))
+        except (MetadataFailed, BotoCoreError, ClientError) as fault:
             order.answer("failed", str(fault))
         log.info("%s: %s ordered", order.instance_id, order.kind)
+
+    def _carry_out(self, order: Order, node: NodeHandle, now: float) -> str:
+        """Returns what to say to whoever gave the order."""
+        if order.kind == "spot-notice":
+            at = datetime.now(timezone.utc) + timedelta(seconds=self.spot_notice_seconds)
+            node.interrupt_at = now + self.spot_notice_seconds
+            node.show(Show.SPOT, at)
+            return f"terminates at {at:%Y-%m-%dT%H:%M:%SZ}"
+        if order.kind == "rebalance":
+            node.show(Show.REBALANCE)
+            return "rebalance recommendation is shown"
+        if order.kind == "scheduled-event":
+            at = datetime.now(timezone.utc) + timedelta(seconds=order.seconds)
+            node.show(Show.SCHEDULED, at, order.code)
+            return f"{order.code} is scheduled for {at:%Y-%m-%dT%H:%M:%SZ}"
+        if order.kind == "crash":
+            node.crash()
+            return "its power is cut"
+        self.cloud.order(order.kind, order.instance_id)
+        return f"EC2 was asked to {order.kind} it"
+
+    def _alive(self) -> list[str]:
+        return sorted(id_ for id_, node in self.nodes.items() if node.view().alive)
 
     def shut_down(self) -> None:
         """Every node at once, within the time that a machine has to shut down."""

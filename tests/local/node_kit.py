@@ -10,8 +10,8 @@ from typing import Any
 
 from localcloud.aws.server import ACCOUNT_ID, AwsServer
 from localcloud.nodes.cloud import Cloud
-from localcloud.nodes.process import Site
 from localcloud.nodes.service import Service
+from localcloud.nodes.site import Site
 from localcloud.processes import identify
 from localcloud.toolchain import paths
 from tests.local.cloud_kit import REGION, Cluster, hooks

@@ -49,12 +49,44 @@ def test_a_live_node_of_a_live_instance_is_left_alone(phase: Phase) -> None:
         (Phase.STOPPING, None),
         (Phase.EXITED, Do.CLEAR),
         (Phase.KILLED, Do.CLEAR),
+        (Phase.STOPPED, Do.CLEAR),
         (Phase.GONE, None),
     ],
 )
-@pytest.mark.parametrize("found", [None, instance(ec2="terminated"), instance(ec2="stopped")])
+@pytest.mark.parametrize("found", [None, instance(ec2="terminated"), instance(ec2="shutting-down")])
 def test_a_terminated_instance_ends_its_node(found: Instance | None, phase: Phase, do: Do | None) -> None:
     assert done(found, node(phase)) is do
+
+
+@pytest.mark.parametrize(
+    "found", [instance(ec2="stopped"), instance(ec2="stopping"), instance("Warmed:Stopped")]
+)
+@pytest.mark.parametrize(
+    ("phase", "do"),
+    [(Phase.RUNNING, Do.POWER_OFF), (Phase.STOPPING, None), (Phase.STOPPED, None), (Phase.GONE, None)],
+)
+def test_a_stopped_instance_is_powered_off_and_kept(found: Instance, phase: Phase, do: Do | None) -> None:
+    assert done(found, node(phase)) is do
+
+
+@pytest.mark.parametrize("state", ["Warmed:Pending:Wait", "Warmed:Running", "Pending:Wait", "InService"])
+def test_a_started_instance_is_powered_on(state: str) -> None:
+    assert done(instance(state), node(Phase.STOPPED)) is Do.POWER_ON
+
+
+@pytest.mark.parametrize("state", ["Warmed:Pending", "Warmed:Pending:Wait", "Warmed:Running"])
+def test_a_node_is_warmed_by_booting_it(state: str) -> None:
+    assert done(instance(state), None) is Do.BOOT
+
+
+def test_nothing_boots_an_instance_that_ec2_holds_stopped() -> None:
+    assert done(instance("Warmed:Stopped", ec2="stopped"), None) is None
+
+
+def test_every_call_to_reboot_is_obeyed_once() -> None:
+    twice = Instance("i-1", "group", "InService", reboots=2)
+    assert done(twice, node(Phase.RUNNING, reboots_obeyed=1)) is Do.REBOOT
+    assert done(twice, node(Phase.RUNNING, reboots_obeyed=2)) is None
 
 
 @pytest.mark.parametrize("code", list(Exit))
@@ -64,6 +96,7 @@ def test_every_exit_code_has_its_reaction_in_service(code: Exit) -> None:
         Exit.RESET: Do.REPORT_UNHEALTHY,
         Exit.PERFORMANCE: Do.REPORT_UNHEALTHY,
         Exit.REBOOT: Do.REBOOT,
+        Exit.DONE: Do.RELEASE,
     }.get(code, Do.SETTLE)
     assert done(instance(), node(Phase.EXITED, exit_code=int(code))) is expected
 
