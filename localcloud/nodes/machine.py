@@ -20,8 +20,9 @@ from .books import NodeBooks, as_record
 from .cloud import InstanceFacts
 from .driver import Phase
 from .metadata import Facts, MetadataService, Show, die_with_parent
+from .names import private_name
 from .namespaces import connection_inside
-from .network import METADATA, CloudNetwork, Placement, private_name, resolver, run
+from .network import METADATA, CloudNetwork, Placement, resolver, run
 from .site import SHUTDOWN_SECONDS, SYSTEM_PATH, Site
 
 METADATA_PORT = 80

@@ -3,7 +3,8 @@
 Facts about the mock (amazon-ec2-metadata-mock 1.13.0, read in its source and tried): without a sub-command
 it sends every notice at second 0, so each is put far off; a notice is a restart, after which tokens from before
 get 401; only the first two asking addresses get notices unless the limit is lifted; its default credentials
-ended in 2020.
+ended in 2020; every scheduled event has one and the same id unless told otherwise; a target lifecycle state other
+than InService and Terminated is not in it, so that a warmed node reads InService (its group's API says Warmed:*).
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from ..processes import Identity, end, identify
+from .names import private_name
 
 PORT = 1338  # the mock's own; 80 would need rights
 READY_LIMIT_SECONDS = 10.0
 FAR_OFF_SECONDS = "1000000000"
 CREDENTIALS_DAYS = 365  # the mock cannot renew them, and a local cloud does not live longer
+SCHEDULED_CODES = (
+    "instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop",
+)  # fmt: skip
+EVENT_LASTS = timedelta(hours=2)  # from its earliest start to its latest end
+EVENT_ID = "AEMM_METADATA_VALUES_EVENT_ID"  # the mock's variable
 
 
 class Show(str, Enum):
@@ -38,6 +45,7 @@ class Show(str, Enum):
     SPOT = "spot"  # a spot interruption notice
     REBALANCE = "rebalance"  # a rebalance recommendation
     TERMINATING = "terminating"  # target-lifecycle-state Terminated
+    SCHEDULED = "scheduled"  # one scheduled event, active
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ def configuration(facts: Facts, now: datetime) -> dict[str, Any]:
     """The mock's configuration file. The credentials are random: the local AWS API accepts any."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     expiration = (now + timedelta(days=CREDENTIALS_DAYS)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    host = f"ip-{facts.address.replace('.', '-')}.{facts.region}.compute.internal"
+    host = private_name(facts.address, facts.region)
     values = {
         "ami-id": facts.image_id,
         "hostname": host,
@@ -104,8 +112,12 @@ def configuration(facts: Facts, now: datetime) -> dict[str, Any]:
     return {"metadata": {"values": values}, "dynamic": {"values": {"instance-identity-document": identity}}}
 
 
-def arguments(show: Show, terminates_at: datetime | None = None) -> list[str]:
-    """The mock's sub-command and delays for what it shall show."""
+def arguments(show: Show, terminates_at: datetime | None = None, code: str | None = None) -> list[str]:
+    """The mock's sub-command and delays for what it shall show.
+
+    `terminates_at` is a spot notice's time (default: two minutes ahead of each question) or a scheduled event's
+    earliest start (default: now); `code` is one of SCHEDULED_CODES (default: system-reboot).
+    """
     far = FAR_OFF_SECONDS
     delays = {"--mock-delay-sec": far, "--rebalance-delay-sec": far, "--asg-termination-delay-sec": far}
     command: list[str] = []
@@ -113,13 +125,24 @@ def arguments(show: Show, terminates_at: datetime | None = None) -> list[str]:
         # The sub-command keeps scheduled events out, which share the delay of the interruption.
         command = ["spot", "--action", "terminate"]
         if terminates_at is not None:
-            command += ["--time", terminates_at.strftime("%Y-%m-%dT%H:%M:%SZ")]
+            command += ["--time", _rfc3339(terminates_at)]
+        delays["--mock-delay-sec"] = "0"
+    elif show is Show.SCHEDULED:
+        starts = terminates_at or datetime.now(timezone.utc)
+        command = [
+            "events", "--code", code or "system-reboot", "--state", "active", "--not-before", _rfc3339(starts),
+            "--not-after", _rfc3339(starts + EVENT_LASTS), "--not-before-deadline", _rfc3339(starts + EVENT_LASTS),
+        ]  # fmt: skip
         delays["--mock-delay-sec"] = "0"
     elif show is Show.REBALANCE:
         delays["--rebalance-delay-sec"] = "0"
     elif show is Show.TERMINATING:
         delays["--asg-termination-delay-sec"] = "0"
     return command + [part for pair in delays.items() for part in pair]
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class MetadataFailed(Exception):
@@ -160,17 +183,19 @@ class MetadataService:
         terminates_at: datetime | None = None,
         code: str | None = None,
     ) -> None:
-        """Raises MetadataFailed."""
+        """`terminates_at` and `code`: see `arguments`. Raises MetadataFailed."""
         self.stop()
         command = [
-            *self.prefix, str(self.binary), *arguments(show, terminates_at), "--imdsv2", "--mock-ip-count", "-1",
+            *self.prefix, str(self.binary), *arguments(show, terminates_at, code), "--imdsv2", "--mock-ip-count", "-1",
             "--hostname", self.address, "--port", str(self.port),
             "--config-file", str(self.folder / "config.json"),
         ]  # fmt: skip
+        # Each event has an id of its own, as on AWS: a node reacts once per id.
+        variables = {"HOME": str(self.folder), EVENT_ID: f"instance-event-{secrets.token_hex(9)[:17]}"}
         log = self.folder / "imds.log"
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, env={**environment, "HOME": str(self.folder)},
+                command, cwd=self.folder, env={**environment, **variables},
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip

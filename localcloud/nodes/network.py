@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..processes import Identity, end, identify
 from .metadata import die_with_parent
+from .names import domain
 from .namespaces import connection_inside, inside, listener_inside
 
 CLOUD = "cloud"
@@ -59,15 +60,6 @@ def namespace_of(instance_id: str) -> str:
 def interface_of(instance_id: str) -> str:
     """The bridge's end of a node's cable: 15 characters are the kernel's limit."""
     return "v" + instance_id.removeprefix("i-")[-12:]
-
-
-def domain(region: str) -> str:
-    """The private DNS names' domain, which is another one in the oldest region."""
-    return "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
-
-
-def private_name(address: str, region: str) -> str:
-    return f"ip-{address.replace('.', '-')}.{domain(region)}"
 
 
 def run(*command: str) -> str:
