@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("user_data.sh")
 MAX_BYTES = 16_384  # EC2 user guide: the limit holds for the raw bytes, before base64
+COMMENT_LINE = re.compile(r"^ *# .*\n|^#\n", re.MULTILINE)
 
 
 class UserDataTooLong(ValueError):
@@ -27,6 +29,7 @@ class BootVariables:
     interpreter: str  # the image's Python, an absolute path
     aws_client: str  # the image's AWS command, a path or a name on PATH
     launching_hook: str
+    terminating_hook: str
     on_failure: str  # replace: the launch is abandoned; report: the node joins all the same
     max_replacements: int  # failed boots of the group an hour before its launches are suspended
     metric_namespace: str
@@ -34,8 +37,12 @@ class BootVariables:
 
 
 def render_user_data(variables: BootVariables) -> str:
-    """The script as EC2 gets it, not yet encoded. Raises UserDataTooLong above 16 384 bytes."""
+    """The script as EC2 gets it, not yet encoded, without its comments: those are for readers of this repository.
+
+    Raises UserDataTooLong above 16 384 bytes.
+    """
     shebang, _, body = SCRIPT.read_text("utf-8").partition("\n")
+    body = COMMENT_LINE.sub("", body)
     assignments = [
         f"{field.name.upper()}={_quoted(str(getattr(variables, field.name)))}" for field in fields(variables)
     ]

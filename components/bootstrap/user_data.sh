@@ -10,8 +10,8 @@
 set -Eeuo pipefail
 umask 022
 : "${STACK:?}" "${GROUP:?}" "${REGION:?}" "${AUTO_SCALING_GROUP:?}" "${DOCUMENT_URI:?}" "${DOCUMENT_SHA256:?}"
-: "${SCHEMA_VERSION:?}" "${INTERPRETER:?}" "${AWS_CLIENT:?}" "${LAUNCHING_HOOK:?}" "${ON_FAILURE:?}"
-: "${MAX_REPLACEMENTS:?}" "${METRIC_NAMESPACE:?}" "${LOG_GROUP:?}"
+: "${SCHEMA_VERSION:?}" "${INTERPRETER:?}" "${AWS_CLIENT:?}" "${LAUNCHING_HOOK:?}" "${TERMINATING_HOOK:?}"
+: "${ON_FAILURE:?}" "${MAX_REPLACEMENTS:?}" "${METRIC_NAMESPACE:?}" "${LOG_GROUP:?}"
 
 root=${TRAINER_ROOT:-}
 metadata=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
@@ -216,53 +216,109 @@ fi
 id trainer >/dev/null 2>&1 ||
   useradd --system --user-group --home-dir "$state" --no-create-home --shell /usr/sbin/nologin trainer
 
-# What only root may do when the agent has stopped: have the node replaced, or restart it once.
-cat >"$home/on-stop" <<HELPER
+# What only root may do once the agent has ended. A node's log shows what it did: journalctl -u trainer.
+cat >"$home/on-stop.new" <<HELPER
 #!/bin/bash
-replace() {
-  $aws_command autoscaling set-instance-health --region $REGION --instance-id $instance_id \\
-    --health-status Unhealthy --no-should-respect-grace-period
+aws=$aws_command region=$REGION id=$instance_id group=$AUTO_SCALING_GROUP hook=$TERMINATING_HOOK home=$home
+HELPER
+cat >>"$home/on-stop.new" <<'HELPER'
+# The unit's HOME is the agent's to write, so nothing is read from there.
+export HOME=/root AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null AWS_PAGER=''
+say() { echo "on-stop: exit $EXIT_STATUS: $*"; }
+# ask TRIES CALL...: ends before TimeoutStopSec, whatever AWS does.
+ask() {
+  local left=$1
+  shift
+  until answer=$(timeout -k 1 20 "$aws" --cli-connect-timeout 5 --cli-read-timeout 15 \
+    "$@" --region "$region" --instance-id "$id" 2>&1); do
+    answer=$(tail -n 1 <<<"$answer")
+    ((--left > 0 && SECONDS < 80)) || return 1
+    sleep 2
+  done
 }
-case \${EXIT_STATUS:-0} in
-  10 | 12 | 13) replace ;;
+replace() {
+  if ask 3 autoscaling set-instance-health --health-status Unhealthy --no-should-respect-grace-period; then
+    say "$1, the group was asked for a replacement"
+  else
+    say "$1, but no replacement could be asked for: $answer"
+  fi
+}
+# Anything but an exit of its own (a signal, a time limit) is not the agent's word; systemd restarts it.
+[[ ${EXIT_CODE:-} == exited && ${SERVICE_RESULT:-} =~ ^(success|exit-code)$ ]] || exit 0
+case $EXIT_STATUS in
+  10 | 12 | 13) replace "bad node" ;;
   11)
-    if [[ -e $home/restarted ]]; then replace; else
-      touch $home/restarted
+    if [[ ! -e $home/restarted ]] && touch "$home/restarted"; then
+      say "reboot, once in this node's life"
       systemctl --no-block reboot
+    else
+      replace "a second reboot was wanted"
     fi
     ;;
+  0)
+    if ask 3 autoscaling terminate-instance-in-auto-scaling-group --should-decrement-desired-capacity; then
+      say "the run is over, this node is released"
+      ask 15 autoscaling complete-lifecycle-action --auto-scaling-group-name "$group" \
+        --lifecycle-hook-name "$hook" --lifecycle-action-result CONTINUE
+    else
+      say "the agent is started again and waits for the next run, since this node was not released: $answer"
+      systemctl reset-failed trainer.service # else the start limit would count it
+      systemctl --no-block start trainer.service
+    fi
+    ;;
+  *) say "nothing to do" ;;
 esac
+exit 0
 HELPER
-chmod 0755 "$home/on-stop"
+chmod 0755 "$home/on-stop.new"
+mv -f "$home/on-stop.new" "$home/on-stop"
 
-# Not restarted: every end that a restart would only repeat, and those of a node that is leaving (exit_codes.py).
-# The rest comes again, three times an hour at most. NoNewPrivileges keeps CUDA from making its device files by itself,
-# so nvidia-modprobe does it before. RDMA and CUDA need locked memory and the devices, so neither
-# PrivateDevices nor MemoryDenyWriteExecute is set. The stop limit is above the agent's own, that above the save's.
-unit=$root/etc/systemd/system/trainer.service
-mkdir -p "${unit%/*}"
+# A group that the image lacks would keep the unit from starting.
+groups=""
+for name in systemd-journal video render; do
+  if getent group "$name" >/dev/null; then groups+=" $name"; fi
+done
+
+# Why each line is there, and what is left open for CUDA, NCCL and EFA: docs/security.md. Not restarted is every end
+# that a restart would only repeat (exit_codes.py); the rest comes again, three times an hour at most. Devices come by
+# a unit of their own, since the device policy knows only drivers that are loaded before the agent's unit starts.
+units=$root/etc/systemd/system
+mkdir -p "$units"
+cat >"$units/trainer-devices.service" <<UNIT
+[Unit]
+Description=NVIDIA's device files, which the agent may not make
+
+[Service]
+Type=oneshot
+ExecStart=-/usr/bin/nvidia-modprobe -c 0 -u
+TimeoutStartSec=60
+UNIT
+unit=$units/trainer.service
 cat >"$unit.new" <<UNIT
 [Unit]
 Description=Training agent of group $GROUP
-Wants=network-online.target
-After=network-online.target
+Wants=network-online.target trainer-devices.service
+After=network-online.target trainer-devices.service
 StartLimitIntervalSec=3600
 StartLimitBurst=4
 
 [Service]
 User=trainer
 Group=trainer
-Environment=AWS_DEFAULT_REGION=$REGION
-ExecStartPre=-+/usr/bin/nvidia-modprobe -c 0 -u
+SupplementaryGroups=$groups
+Environment=AWS_DEFAULT_REGION=$REGION HOME=$state XDG_CACHE_HOME=$state/cache
+Environment=TORCHINDUCTOR_CACHE_DIR=$state/cache/inductor TRITON_CACHE_DIR=$state/cache/triton
 ExecStart=$home/current/bin/trainer agent --document $document --state-dir $state
-ExecStopPost=+$home/on-stop
+ExecStopPost=-+$home/on-stop
 Restart=on-failure
 RestartSec=10
 RestartPreventExitStatus=2 10 11 12 13 14 20 30 31 40 75 76
 SuccessExitStatus=75 76
 KillMode=mixed
 TimeoutStopSec=110
+OOMPolicy=continue
 StateDirectory=trainer
+UMask=0077
 LimitMEMLOCK=infinity
 LimitNOFILE=1048576
 TasksMax=infinity
@@ -270,15 +326,30 @@ CapabilityBoundingSet=
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
+ProtectClock=yes
 ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
-ProtectHostname=yes
+ProtectProc=invisible
+PrivateMounts=yes
 PrivateTmp=yes
+DevicePolicy=closed
+DeviceAllow=char-nvidia* rw
+DeviceAllow=char-infiniband_verbs rw
+DeviceAllow=char-gdrdrv rw
+KeyringMode=private
 LockPersonality=yes
+RemoveIPC=yes
 RestrictNamespaces=yes
+RestrictRealtime=yes
 RestrictSUIDSGID=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target

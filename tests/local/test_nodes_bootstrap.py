@@ -116,7 +116,7 @@ class Boots(World):
             stack="test", group=group, region=REGION, auto_scaling_group=group,
             document_uri=f"s3://{BUCKET}/{key or f'groups/{group}/node-{digest}.json'}", document_sha256=digest,
             schema_version=1, interpreter="/opt/pytorch/bin/python3", aws_client="/opt/pytorch/bin/aws",
-            launching_hook="launching", on_failure="replace", max_replacements=allowed,
+            launching_hook="launching", terminating_hook="terminating", on_failure="replace", max_replacements=allowed,
             metric_namespace="GpuTraining", log_group="/test/nodes",
         )  # fmt: skip
         script = render_user_data(variables)

@@ -18,10 +18,16 @@ BUCKET = "gputrain-test-artifacts-123456789012"
 INSTANCE = "i-0123456789abcdef0"
 AUTO_SCALING_GROUP = "gputrain-test-trainers"
 
-# Copies objects from $BUCKETS, answers the failure count from $FAILURES, and writes down every call.
+# Copies objects from $BUCKETS, answers the failure count from $FAILURES, refuses the call $REFUSE, and writes down
+# every call, with the HOME that it was made in.
 AWS = """#!/bin/bash
 echo "$*" >>"$CALLS"
+echo "$HOME" >>"$CALLS.homes"
 shift 4
+if [[ -n ${REFUSE:-} && $2 == "$REFUSE" ]]; then
+  printf '\\nAn error occurred (ValidationError) when calling the operation: minimum size\\n' >&2
+  exit 254
+fi
 case "$1 $2" in
   "s3 cp")
     source=$BUCKETS/${4#s3://}
@@ -57,6 +63,7 @@ def variables(**changes: object) -> BootVariables:
         interpreter="/opt/pytorch/bin/python3",
         aws_client="/opt/pytorch/bin/aws",
         launching_hook="launching",
+        terminating_hook="terminating",
         on_failure="replace",
         max_replacements=3,
         metric_namespace="GpuTraining",
@@ -108,7 +115,8 @@ class Bench:
         programs = self.folder / "bin"
         programs.mkdir()
         scripts = {"aws": AWS, "curl": CURL, "sleep": RECORDER, "systemctl": RECORDER, "useradd": RECORDER}
-        # Every node in these tests is new: it has no user trainer yet.
+        # Every node in these tests is new: it has no user trainer yet. Of the groups it has two.
+        scripts["getent"] = '#!/bin/bash\n[[ "$*" == "group systemd-journal" || "$*" == "group video" ]]\n'
         scripts["id"] = "#!/bin/bash\nexit 1\n"
         for name, text in scripts.items():
             (programs / name).write_text(text)

@@ -248,6 +248,16 @@ class TestTheText:
         ).stdout
         assert shown == hostile
 
+    def test_its_comments_stay_in_the_repository(self) -> None:
+        lines = render_user_data(variables()).splitlines()
+        assert lines[0] == "#!/bin/bash"
+        assert [line for line in lines[1:] if line.lstrip().startswith("#")] == [
+            "#!/bin/bash"
+        ]  # the root helper's
+
+    def test_two_kilobytes_are_left_for_a_groups_longer_names(self) -> None:
+        assert len(render_user_data(variables()).encode()) <= MAX_BYTES - 2048
+
     def test_above_ec2s_limit_it_is_refused_with_its_size(self) -> None:
         size = len(render_user_data(variables()).encode())
         longest = "x" * (len("trainers") + MAX_BYTES - size)
