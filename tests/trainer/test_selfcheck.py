@@ -13,9 +13,8 @@ import jsonschema
 import pytest
 from trainer.contracts.node_document import Promise
 from trainer.devices.floors import floors_for, table
-from trainer.devices.metrics import DeviceMetrics, publish
+from trainer.devices.metrics import publish
 from trainer.devices.nvml import Nvml, NvmlUnavailable
-from trainer.devices.xid import XidReader, parse_xid
 from trainer.exit_codes import Exit
 from trainer.obs.exporter import NodeState
 from trainer.selfcheck.devices import TorchDevice, check_devices, check_torch, has_kernels, names_match
@@ -149,26 +148,6 @@ def test_throttle_bits_are_told_one_by_one() -> None:
 def test_names_match_by_words_whatever_the_case() -> None:
     assert names_match("L40S", "NVIDIA L40S") and names_match("A100", "NVIDIA A100-SXM4-40GB")
     assert not names_match("L4", "NVIDIA L40S")
-
-
-def test_xids_come_from_the_kernel_log_from_now_on_and_a_missing_log_is_never_created(tmp_path: Path) -> None:
-    line = "6,1234,5678,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
-    found = parse_xid(line)
-    assert found is not None and (found.code, found.pci_bus_id) == (79, "0000:3b:00")
-    assert parse_xid("NVRM: loading NVIDIA UNIX driver") is None
-    log = tmp_path / "kmsg"
-    assert XidReader.open(log) is None and not log.exists()
-    log.write_text(line + "\n")
-    reader = XidReader.open(log)
-    assert reader is not None and reader.new() == []
-    with open(log, "a") as file:
-        file.write(line.replace("79", "48") + "\n")
-    state = NodeState()
-    metrics = DeviceMetrics(state, None, reader)
-    metrics.refresh()
-    metrics.refresh()
-    assert state.get("trainer_gpu_xid_total", xid="48") == 1
-    metrics.close()
 
 
 # --- torch, floors, matmul
