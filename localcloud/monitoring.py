@@ -67,6 +67,10 @@ def prometheus_configuration(
     discovery = job["ec2_sd_configs"][0]
     discovery |= {"refresh_interval": "2s", "access_key": "local", "secret_key": "local"}
     label = "".join(char if char.isalnum() else "_" for char in ADDRESS_TAG)
+    # A node that has no such address yet is left out: its private one is nobody's outside of the local cloud.
+    job["relabel_configs"].append(
+        {"source_labels": [f"__meta_ec2_tag_{label}"], "regex": ".+", "action": "keep"}
+    )
     job["relabel_configs"].append(
         {
             "source_labels": [f"__meta_ec2_tag_{label}"],

@@ -30,6 +30,7 @@ from .toolchain import ROOT, Failed, Paths
 STACK = "local"
 LOCAL = ROOT / ".local"
 LOCK_FILE = "lock"
+DRIVER_VARIABLE = "GPU_TRAINING_NODES"  # what nodes are made of: auto | machine | process
 METRICS_PORT = 9400
 PROBE_ADDRESS = "127.255.255.253"  # no node has it: who holds a port here holds it on every address
 
@@ -42,6 +43,8 @@ class LocalStack:
     local: Path = LOCAL
     root: Path = ROOT
     spot_notice_seconds: float = 120.0  # from notice to termination; EC2's own two minutes
+    driver: str = field(default_factory=lambda: os.environ.get(DRIVER_VARIABLE) or "auto")
+    node_environment: Mapping[str, str] = field(default_factory=dict)  # settings of a test bed, TRAINER_*
     _outputs: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -121,10 +124,18 @@ class LocalStack:
         command = [sys.executable, "-m", "localcloud.nodes", "--endpoint", endpoint]
         command += ["--state", str(self.local), "--image-dir", str(self.tools.image_dir)]
         command += ["--metadata-mock", str(self.tools.metadata_mock), "--region", self.region]
-        command += ["--spot-notice-seconds", str(self.spot_notice_seconds)]
+        command += ["--spot-notice-seconds", str(self.spot_notice_seconds), "--driver", self.driver]
         ready = (self.local / "nodes" / "driver.ready").exists
-        env = self.environment({"TRAINER_POLL_SECONDS": "0.5"})
+        env = self.environment({"TRAINER_POLL_SECONDS": "0.5", **self.node_environment})
         daemons.start(self.local, "nodes", command, ready, 60, env)
+
+    def nodes_are(self) -> str:
+        """What nodes are made of and why, in the driver's own words; empty where it has not said it."""
+        try:
+            said = json.loads(self.log("nodes.log").read_text().splitlines()[-1])
+        except (OSError, ValueError, IndexError):
+            return ""
+        return f"{said['driver']} nodes ({said['why']})"
 
     def start_monitoring(self, endpoint: str) -> str | None:
         """Prometheus' URL; None where the machine has none."""

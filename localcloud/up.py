@@ -52,6 +52,7 @@ class Up:
         with self.steps.phase("cloud", "AWS emulation on loopback, node driver"):
             endpoint = self.stack.start_cloud()
             self.stack.start_nodes(endpoint)
+        self.steps.say(f"cloud: {self.stack.nodes_are()}")
         return endpoint
 
     def declare(self, endpoint: str) -> None:
