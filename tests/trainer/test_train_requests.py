@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 
 import pytest
 from trainer.contracts.worker import SAVE_FILE
@@ -60,7 +61,7 @@ def test_a_rank_that_makes_its_peers_wait_is_named_once(trained: Bench) -> None:
     assert ranks.events(1, "straggler") == []
 
 
-def told(stragglers: Stragglers, *windows: list[float]) -> list[Straggler | None]:
+def told(stragglers: Stragglers, *windows: Sequence[float]) -> list[Straggler | None]:
     """The answers at the end of windows in which each rank is busy for so many milliseconds a step."""
     answers = []
     for window in windows:
