@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,70 @@ def stubbed() -> Iterator[tuple[Store, Stubber]]:
     with Stubber(client) as stubber:
         yield Store(client), stubber
         stubber.assert_no_pending_responses()
+
+
+@dataclass
+class Answer:
+    """What the scripted S3 says to one request; ``cut``: bytes of the body that are sent before it hangs up."""
+
+    status: int = 200
+    body: bytes = b""
+    code: str = ""  # of an error document
+    cut: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class ScriptedS3:
+    """Answers request after request as told, and keeps what it was asked; the SDK in front of it is the real one."""
+
+    answers: list[Answer] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self) -> Answer:
+        given = self.answers.pop(0)
+        if given.code:
+            given.body = f"<Error><Code>{given.code}</Code><Message>because</Message></Error>".encode()
+        return given
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, ScriptedS3]]:
+    s3 = ScriptedS3()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # else the SDK waits in vain for "100 Continue"
+
+        def reply(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            s3.asked.append(f"{self.command} {self.path}")
+            answer = s3.answer()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in {"ETag": '"e"', **answer.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body[: answer.cut])
+            self.close_connection = answer.cut is not None
+
+        do_GET = do_HEAD = do_PUT = reply
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "y",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # of the retries, the SDK's and the store's
+    yield Store(region=REGION), s3
+    server.shutdown()
+    server.server_close()
 
 
 def refuse(stubber: Stubber, operation: str, code: str, status: int, attempts: int = 0) -> None:
@@ -162,6 +229,113 @@ def test_no_credentials_and_no_network_are_storage_faults(cause: Exception) -> N
     for call in (lambda: store.get("bucket", "key"), lambda: store.put("bucket", "key", b"")):
         with pytest.raises(StoreError, match="s3://bucket/key"):
             call()
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError")])
+def test_a_bucket_that_wants_less_haste_or_fails_inside_is_asked_again(
+    scripted: tuple[Store, ScriptedS3], status: int, code: str
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(status, code=code), Answer(body=b"here")]
+    fetched = store.get("bucket", "key")
+    assert fetched is not None and fetched.body == b"here"
+
+
+def test_a_bucket_that_never_answers_is_a_storage_fault_after_eight_tries(
+    scripted: tuple[Store, ScriptedS3],
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(500, code="InternalError") for _ in range(9)]
+    with pytest.raises(StoreError, match="InternalError"):
+        store.get("bucket", "key")
+    assert len(s3.answers) == 1
+
+
+@pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "ExpiredToken"])
+def test_what_a_repetition_would_not_mend_is_told_at_once(
+    scripted: tuple[Store, ScriptedS3], code: str
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(403, code=code)]
+    with pytest.raises(StoreError, match=code):
+        store.get("bucket", "key")
+    assert s3.asked == ["GET /bucket/key"]
+
+
+def test_conflicts_without_end_are_a_storage_fault_after_eight_tries(
+    stubbed: tuple[Store, Stubber], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, stubber = stubbed
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    for _ in range(8):
+        refuse(stubber, "put_object", "ConditionalRequestConflict", 409)
+    with pytest.raises(StoreError, match="ConditionalRequestConflict"):
+        store.put("bucket", "key", b"x", only_if_absent=True)
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again_three_times_in_all(
+    scripted: tuple[Store, ScriptedS3],
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(body=b"test", cut=2), Answer(body=b"test", cut=0), Answer(body=b"test")]
+    fetched = store.get("bucket", "key")
+    assert fetched is not None and fetched.body == b"test"
+    s3.answers = [Answer(body=b"test", cut=2) for _ in range(4)]
+    with pytest.raises(StoreError, match="s3://bucket/key"):
+        store.get("bucket", "key")
+    assert len(s3.answers) == 1
+
+
+def test_an_answer_that_is_not_what_its_checksum_says_is_asked_for_again(
+    scripted: tuple[Store, ScriptedS3],
+) -> None:
+    store, s3 = scripted
+    digest = {"x-amz-checksum-sha256": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="}  # of b"test"
+    s3.answers = [Answer(body=b"rest", headers=digest), Answer(body=b"test", headers=digest)]
+    fetched = store.get("bucket", "key")
+    assert fetched is not None and fetched.body == b"test"
+    s3.answers = [Answer(body=b"rest", headers=digest) for _ in range(3)]
+    with pytest.raises(IntegrityError, match="s3://bucket/key"):
+        store.get("bucket", "key")
+
+
+def test_a_range_that_is_cut_off_is_asked_for_again_alone(
+    scripted: tuple[Store, ScriptedS3], tmp_path: Path
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(body=b"test"), Answer(206, body=b"test", cut=1), Answer(206, body=b"test")]
+    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    store.download("bucket", "key", tmp_path / "target", 4, digest)
+    assert (tmp_path / "target").read_bytes() == b"test"
+    assert s3.asked == ["HEAD /bucket/key", "GET /bucket/key", "GET /bucket/key"]
+
+
+def test_bytes_that_arrive_altered_are_sent_again_three_times_in_all(
+    scripted: tuple[Store, ScriptedS3], tmp_path: Path
+) -> None:
+    store, s3 = scripted
+    s3.answers = [Answer(400, code="BadDigest"), Answer()]
+    assert store.put("bucket", "key", b"test").written
+    s3.answers = [Answer(400, code="BadDigest") for _ in range(4)]
+    with pytest.raises(IntegrityError, match="other bytes than were sent"):
+        store.put("bucket", "key", b"test")
+    assert len(s3.answers) == 1
+    source, moved = tmp_path / "source", []
+    source.write_bytes(b"test")
+    found = {"x-amz-checksum-sha256": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="}
+    s3.answers = [Answer(400, code="BadDigest"), Answer(), Answer(body=b"test", headers=found)]
+    store.upload("bucket", "key", source, sha256_of(source), moved.append)
+    assert moved == [4], "counted once"
+    s3.answers = [Answer(400, code="BadDigest") for _ in range(4)]
+    with pytest.raises(IntegrityError, match="other bytes than were sent"):
+        store.upload("bucket", "key", source, sha256_of(source))
+    assert len(s3.answers) == 1
+
+
+def test_every_call_has_time_limits_and_adaptive_retries() -> None:
+    config = make_client(REGION).meta.config
+    assert (config.connect_timeout, config.read_timeout) == (5, 60)
+    assert config.retries == {"mode": "adaptive", "total_max_attempts": 8}
 
 
 def test_a_missing_region_is_told_before_any_call(monkeypatch: pytest.MonkeyPatch) -> None:

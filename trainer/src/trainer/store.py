@@ -23,7 +23,13 @@ import boto3
 from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    FlexibleChecksumError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 
 from .errors import StoreError
 
@@ -33,7 +39,10 @@ if TYPE_CHECKING:
 RANGE_BYTES = 8 << 20  # one ranged read
 MULTIPART_BYTES = 64 << 20  # larger uploads go in parts of this size; S3 verifies the SHA-256 of each part
 PARALLEL = 8
+BODY_TRIES = 3  # of what the SDK does not repeat: bytes that came cut off or altered, in either direction
 CONFLICT_TRIES = 8  # 409 ConditionalRequestConflict (another conditional write was under way)
+
+BAD_DIGEST = "BadDigest"
 
 Progress = Callable[[int], None]  # bytes moved since the last call; called from several threads
 
@@ -43,7 +52,7 @@ class MissingObjectError(StoreError):
 
 
 class IntegrityError(StoreError):
-    """The object's bytes are not the expected ones, also after a second try."""
+    """The object's bytes are not the expected ones, also after further tries."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +116,16 @@ def _naming(action: str, bucket: str, key: str) -> Iterator[None]:
             raise MissingObjectError(f"{where}: there is no such object") from error
         if code in {"PreconditionFailed", "412"}:
             raise IntegrityError(f"{where}: the object changed while it was read") from error
+        if code == BAD_DIGEST:
+            raise IntegrityError(f"{where}: S3 got other bytes than were sent") from error
         raise StoreError(f"{where}: {_advice(code)} ({code}: {_one_line(error)})") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise StoreError(f"{where}: no usable AWS credentials: {_one_line(error)}") from error
+    except FlexibleChecksumError as error:
+        raise IntegrityError(f"{where}: {_one_line(error)}") from error
     except (BotoCoreError, Boto3Error, OSError) as error:
+        if f"({BAD_DIGEST})" in str(error):  # of an upload in parts
+            raise IntegrityError(f"{where}: S3 got other bytes than were sent") from error
         raise StoreError(f"{where}: {_one_line(error)}") from error
 
 
@@ -140,14 +155,24 @@ class Store:
         """The whole object, or None where there is none."""
         try:
             with _naming("read", bucket, key):
-                answer = self._s3.get_object(Bucket=bucket, Key=key)
-                body = answer["Body"].read()
+                answer, body = self._get_object(Bucket=bucket, Key=key)
         except MissingObjectError:
             return None
         size = answer["ContentLength"]
         if len(body) != size:
             raise IntegrityError(f"read s3://{bucket}/{key}: got {len(body)} of {size} bytes")
         return Fetched(body, answer["ETag"])
+
+    def _get_object(self, **request: str) -> tuple[Any, bytes]:
+        """The SDK repeats calls, but not the reading of an answer's body."""
+        for left in reversed(range(BODY_TRIES)):
+            answer = self._s3.get_object(**request)
+            try:
+                return answer, answer["Body"].read()
+            except BotoCoreError:  # cut off, stalled, or not what its checksum says
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     def head(self, bucket: str, key: str) -> Head | None:
         try:
@@ -182,7 +207,8 @@ class Store:
         """Write a small object; S3 verifies its SHA-256 on arrival.
 
         ``only_if_absent`` and ``only_if_etag`` (If-None-Match, If-Match) exclude each other. 409 is retried
-        with jitter; 412 (and an object that is gone under If-Match) is the answer ``written=False``.
+        with jitter, so is a body that arrived altered; 412 (and an object that is gone under If-Match) is the
+        answer ``written=False``.
         """
         condition = {"IfNoneMatch": "*"} if only_if_absent else {}
         if only_if_etag is not None:
@@ -197,7 +223,9 @@ class Store:
                 status = error.response["ResponseMetadata"].get("HTTPStatusCode")
                 if status == 412 or (status == 404 and only_if_etag is not None):
                     return self._own_retry(bucket, key, body, error)
-                if status != 409 or attempt == CONFLICT_TRIES - 1:
+                altered = error.response["Error"]["Code"] == BAD_DIGEST
+                last = attempt == (BODY_TRIES if altered else CONFLICT_TRIES) - 1
+                if last or (status != 409 and not altered):
                     with _naming("write", bucket, key):
                         raise
                 time.sleep(random.uniform(0, 0.1 * 2**attempt))
@@ -220,8 +248,22 @@ class Store:
         """Write a file and prove that it arrived: S3 verifies SHA-256 on arrival, then it is looked up.
 
         Where S3 holds no SHA-256 of the whole object and it did not go in parts, it is read back and hashed.
-        Raises IntegrityError when the object is not the file.
+        Bytes that arrived altered are sent again. Raises IntegrityError when the object is not the file even then.
         """
+        in_parts = path.stat().st_size > MULTIPART_BYTES
+        parts_progress = progress if in_parts else None
+        for left in reversed(range(BODY_TRIES)):
+            try:
+                self._upload(bucket, key, path, sha256, parts_progress)
+                break
+            except IntegrityError:
+                parts_progress = None  # counted already
+                if not left:
+                    raise
+        if progress and not in_parts:
+            progress(path.stat().st_size)
+
+    def _upload(self, bucket: str, key: str, path: Path, sha256: str, progress: Progress | None) -> None:
         size = path.stat().st_size
         with _naming("write", bucket, key):
             if size > MULTIPART_BYTES:
@@ -238,8 +280,6 @@ class Store:
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
                 with open(path, "rb") as file:
                     self._s3.put_object(Bucket=bucket, Key=key, Body=file, ChecksumSHA256=checksum)
-                if progress:
-                    progress(size)
         head = self.head(bucket, key)
         if head is None or head.size_bytes != size:
             raise IntegrityError(f"write s3://{bucket}/{key}: {size} bytes sent, not all of them found")
@@ -293,8 +333,7 @@ class Store:
             def fetch(start: int) -> None:
                 end = min(start + RANGE_BYTES, size)
                 span = f"bytes={start}-{end - 1}"
-                answer = self._s3.get_object(Bucket=bucket, Key=key, Range=span, IfMatch=head.etag)
-                block = answer["Body"].read()
+                _, block = self._get_object(Bucket=bucket, Key=key, Range=span, IfMatch=head.etag)
                 if len(block) != end - start:
                     raise IntegrityError(f"{where}: {span} came with {len(block)} bytes")
                 os.pwrite(file.fileno(), block, start)
