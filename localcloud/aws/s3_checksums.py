@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import Any
 
 from moto.s3.exceptions import S3ClientError
@@ -12,6 +13,7 @@ from moto.s3.utils import compute_checksum
 
 # CRC32C and CRC64NVME need libraries that moto falls back from silently; they are stored, not judged.
 JUDGED = ("SHA256", "SHA1", "CRC32")
+TRAILERS = {f"x-amz-checksum-{algorithm.lower()}": algorithm for algorithm in JUDGED}
 
 _get_checksum = S3Response._get_checksum
 
@@ -40,6 +42,12 @@ def get_checksum(response: S3Response, response_headers: dict[str, Any]) -> tupl
             if sent:
                 algorithm, value = candidate, sent
                 response_headers[f"x-amz-checksum-{candidate.lower()}"] = sent
+    if not algorithm and (name := response.headers.get("x-amz-trailer", "").lower()) in TRAILERS:
+        # the same without the algorithm header, at the end of an aws-chunked body; the body is decoded by now
+        found = re.search(name.encode() + rb":([^\r\n]+)", response.raw_body or b"")
+        algorithm, value = TRAILERS[name], found.group(1).decode().strip() if found else None
+        if value:
+            response_headers[name] = value
     if algorithm in JUDGED and value and value != compute_checksum(body, algorithm=algorithm).decode():
         raise BadDigest(f"The {algorithm} you specified did not match the calculated checksum.")
     return algorithm, value

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from io import BufferedIOBase
 
 PIECE_BYTES = 256 << 10
 SLOW_PIECES_PER_SECOND = 10
 LINE_BYTES = 4096  # a chunk's size with its extensions
 
 
-class Source(Protocol):
-    def read1(self, size: int = -1, /) -> bytes: ...
-    def readline(self, size: int | None = -1, /) -> bytes: ...
-
-
 class BodyEnded(ConnectionError):
     """The sender went away in the middle of a body."""
 
 
-def of_length(source: Source, length: int) -> Iterator[bytes]:
+def of_length(source: BufferedIOBase, length: int) -> Iterator[bytes]:
     """Exactly `length` bytes. Raises BodyEnded."""
     while length > 0:
         piece = source.read1(min(length, PIECE_BYTES))
@@ -29,7 +24,7 @@ def of_length(source: Source, length: int) -> Iterator[bytes]:
         yield piece
 
 
-def of_chunks(source: Source) -> Iterator[bytes]:
+def of_chunks(source: BufferedIOBase) -> Iterator[bytes]:
     """The data of HTTP's chunked transfer coding; trailer fields are dropped. Raises BodyEnded."""
     while True:
         size_text = source.readline(LINE_BYTES).partition(b";")[0].strip()

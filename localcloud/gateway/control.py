@@ -79,7 +79,8 @@ class RuleFile:
                 found = self._path.stat()
                 seen = (found.st_mtime_ns, found.st_ino, found.st_size)
                 if seen != self._seen:
-                    self._seen, self._book = seen, RuleBook(_rules.validate_json(self._path.read_bytes()))
+                    self._seen = seen
+                    self._book = RuleBook(_rules.validate_json(self._path.read_bytes()))
             except FileNotFoundError:
                 self._seen, self._book = None, RuleBook()
             except ValidationError as fault:

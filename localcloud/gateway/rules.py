@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 from urllib.parse import parse_qs, urlsplit
@@ -112,7 +112,7 @@ class RuleBook:
         """The outage that a connection from this node meets, counted likewise."""
         return self._take(lambda rule: rule.kind == "outage" and (not rule.nodes or node in rule.nodes))
 
-    def _take(self, meets) -> Rule | None:
+    def _take(self, meets: Callable[[Rule], bool]) -> Rule | None:
         with self._lock:
             for at, rule in enumerate(self.rules):
                 left = self._left[at]
