@@ -5,7 +5,7 @@ A test compares this table with what `applied()` really changes in moto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,19 +13,20 @@ from typing import Any
 from moto.autoscaling.models import AutoScalingBackend, FakeAutoScalingGroup
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.cloudwatch.models import CloudWatchBackend, MetricDatumBase
+from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses import EC2Response
 from moto.s3.models import FakeBucket
 from moto.s3.responses import S3Response
 
 from . import autoscaling_api as asg
-from . import cloudwatch, placement_groups, s3_checksums, s3_policies
+from . import cloudwatch, placement_groups, power, s3_checksums, s3_policies, warm_pools
 
 
 @dataclass(frozen=True)
 class Addition:
     owner: type  # the class of moto that gets the function
     name: str  # its attribute there; an API call where the owner is a response class
-    function: Callable[..., Any]
+    function: Any  # or, of a model, a property
     why: str
 
 
@@ -54,6 +55,22 @@ ADDITIONS: tuple[Addition, ...] = (
              "moto replaces at once what EC2 terminated, even while launches are suspended"),
     Addition(AutoScalingBackend, "delete_auto_scaling_group", asg.backend_delete_auto_scaling_group,
              "moto leaves waiting instances and hooks behind"),
+    Addition(AutoScalingResponse, "put_warm_pool", warm_pools.put_warm_pool,
+             "moto only notes the pool, and forgets what an update does not repeat"),
+    Addition(AutoScalingResponse, "describe_warm_pool", warm_pools.describe_warm_pool,
+             "moto's pool has no instances"),
+    Addition(AutoScalingBackend, "delete_warm_pool", warm_pools.backend_delete_warm_pool,
+             "moto's pool has no instances to end"),
+    Addition(FakeAutoScalingGroup, "instances", warm_pools.group_instances,
+             "DescribeAutoScalingGroups leaves those of the warm pool out"),
+    Addition(FakeAutoScalingGroup, "warm_pool_size", warm_pools.group_warm_pool_size,
+             "missing in moto; DescribeAutoScalingGroups shows it"),
+    Addition(InstanceBackend, "reboot_instances", power.reboot_instances,
+             "a reboot in moto leaves no trace that the node driver could act upon, and revives the terminated"),
+    Addition(InstanceBackend, "start_instances", power.start_instances,
+             "moto starts terminated instances"),
+    Addition(InstanceBackend, "stop_instances", power.stop_instances,
+             "moto turns terminated instances into stopped ones"),
     Addition(EC2Response, "create_placement_group", placement_groups.create_placement_group,
              "missing in moto"),
     Addition(EC2Response, "describe_placement_groups", placement_groups.describe_placement_groups,

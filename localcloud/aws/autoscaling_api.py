@@ -45,7 +45,7 @@ def create_auto_scaling_group(response: AutoScalingResponse) -> ActionResult:
 
 def delete_auto_scaling_group(response: AutoScalingResponse) -> ActionResult:
     name = response._get_param("AutoScalingGroupName")
-    group = _group(response.autoscaling_backend, name)
+    group = groups.named(response.autoscaling_backend, name)
     if group.instance_states and not response._get_bool_param("ForceDelete", False):
         raise AutoscalingClientError(
             "ResourceInUse",
@@ -75,7 +75,7 @@ def record_lifecycle_action_heartbeat(response: AutoScalingResponse) -> ActionRe
 
 def describe_scaling_activities(response: AutoScalingResponse) -> ActionResult:
     backend, name = response.autoscaling_backend, response._get_param("AutoScalingGroupName")
-    asked = [_group(backend, name)] if name else list(backend.autoscaling_groups.values())
+    asked = [groups.named(backend, name)] if name else list(backend.autoscaling_groups.values())
     found: list[Activity] = [activity for group in asked for activity in activities(group)]
     wanted = response._get_param("ActivityIds", [])
     chosen = [activity for activity in found if not wanted or activity.activity_id in wanted]
@@ -98,7 +98,7 @@ def set_instance_health(response: AutoScalingResponse) -> ActionResult:
 
 
 def set_desired_capacity(response: AutoScalingResponse) -> ActionResult:
-    group = _group(response.autoscaling_backend, response._get_param("AutoScalingGroupName"))
+    group = groups.named(response.autoscaling_backend, response._get_param("AutoScalingGroupName"))
     wanted = response._get_int_param("DesiredCapacity", 0)
     if wanted < (group.min_size or 0):
         raise ValidationError(
@@ -148,6 +148,10 @@ def backend_terminate_instance(
 ) -> Activity:
     """TerminateInstanceInAutoScalingGroup: through the terminating hook, replaced unless decremented."""
     state = _instance(backend, instance_id)
+    if state.warm:
+        raise ValidationError(
+            f"The instance {instance_id} is in a warm pool: this call cannot be made on it."
+        )
     group = state.group
     desired = group.desired_capacity or 0
     if should_decrement:
@@ -174,7 +178,7 @@ def backend_notify_terminate_instances(backend: AutoScalingBackend, instance_ids
 
 def backend_delete_auto_scaling_group(backend: AutoScalingBackend, group_name: str) -> None:
     """Without waiting for hooks: whoever deletes a group by force wants it gone."""
-    group = _group(backend, group_name)
+    group = groups.named(backend, group_name)
     for state in list(group.instance_states):
         if isinstance(state, GroupInstance):
             groups.terminate(state)
@@ -184,12 +188,6 @@ def backend_delete_auto_scaling_group(backend: AutoScalingBackend, group_name: s
 
 
 # ---- look-ups --------------------------------------------------------------------------------------------
-
-
-def _group(backend: AutoScalingBackend, name: str) -> FakeAutoScalingGroup:
-    if name not in backend.autoscaling_groups:
-        raise ValidationError(f"AutoScalingGroup name not found - AutoScalingGroup {name} not found")
-    return backend.autoscaling_groups[name]
 
 
 def _instance(backend: AutoScalingBackend, instance_id: str) -> GroupInstance:
@@ -203,7 +201,7 @@ def _instance(backend: AutoScalingBackend, instance_id: str) -> GroupInstance:
 
 def _waiting(response: AutoScalingResponse) -> GroupInstance:
     """The instance whose lifecycle action the call names, by instance id or by token."""
-    group = _group(response.autoscaling_backend, response._get_param("AutoScalingGroupName"))
+    group = groups.named(response.autoscaling_backend, response._get_param("AutoScalingGroupName"))
     hook, instance_id = response._get_param("LifecycleHookName"), response._get_param("InstanceId")
     token = response._get_param("LifecycleActionToken")
     for state in group.instance_states:

@@ -61,6 +61,10 @@ class GroupInstance(InstanceState):
             "Version": str(self.version),
         }
 
+    @property
+    def warm(self) -> bool:
+        return self.lifecycle_state.startswith(scaling.WARMED)
+
     def member(self) -> Member:
         return Member(
             instance_id=self.instance.id,
@@ -141,6 +145,7 @@ def run_instance(group: FakeAutoScalingGroup, spot: bool, now: float) -> GroupIn
         subnet_id=scaling.emptiest_subnet(subnets, members(group)) or None,
         placement=group.availability_zones[0],
         lifecycle="spot" if is_spot else None,
+        region_name=group.ec2_backend.region_name,  # of its private DNS name
     )
     instance = reservation.instances[0]
     profile = data.get("IamInstanceProfile") or {}
@@ -156,8 +161,7 @@ def run_instance(group: FakeAutoScalingGroup, spot: bool, now: float) -> GroupIn
     return state
 
 
-def on_demand_wanted(group: FakeAutoScalingGroup) -> int:
-    desired = group.desired_capacity or 0
+def on_demand_wanted(group: FakeAutoScalingGroup, desired: int) -> int:
     if not group.mixed_instances_policy:
         template = group.ec2_launch_template
         options = template.get_version(group.launch_template_version).data if template else {}

@@ -14,11 +14,11 @@ LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 
 
-def client(service: str, endpoint: str) -> Any:
+def client(service: str, endpoint: str, region: str = REGION) -> Any:
     return boto3.client(
         service,
         endpoint_url=endpoint,
-        region_name=REGION,
+        region_name=region,
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
@@ -44,12 +44,12 @@ def hooks(launching_seconds: int = 60, terminating_seconds: int = 60) -> list[di
 class Cluster:
     """A network, a launch template and Auto Scaling groups over them."""
 
-    def __init__(self, endpoint: str, user_data: str = "#!/bin/bash\n"):
-        self.ec2, self.autoscaling = client("ec2", endpoint), client("autoscaling", endpoint)
+    def __init__(self, endpoint: str, user_data: str = "#!/bin/bash\n", region: str = REGION):
+        self.ec2, self.autoscaling = client("ec2", endpoint, region), client("autoscaling", endpoint, region)
         vpc = self.ec2.create_vpc(CidrBlock="10.42.0.0/16")["Vpc"]["VpcId"]
         self.subnets = [
             self.ec2.create_subnet(
-                VpcId=vpc, CidrBlock=f"10.42.{i}.0/24", AvailabilityZone=f"{REGION}{zone}"
+                VpcId=vpc, CidrBlock=f"10.42.{i}.0/24", AvailabilityZone=f"{region}{zone}"
             )["Subnet"]["SubnetId"]
             for i, zone in ((1, "a"), (2, "b"))
         ]
@@ -99,6 +99,16 @@ class Cluster:
         found = self.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group])
         return {i["InstanceId"]: i["LifecycleState"] for i in found["AutoScalingGroups"][0]["Instances"]}
 
+    def warm(self, group: str) -> dict[str, str]:
+        """Instance id -> lifecycle state of the warm pool."""
+        found = self.autoscaling.describe_warm_pool(AutoScalingGroupName=group)
+        return {i["InstanceId"]: i["LifecycleState"] for i in found["Instances"]}
+
+    def instance(self, instance_id: str) -> dict[str, Any]:
+        """As DescribeInstances has it."""
+        found = self.ec2.describe_instances(InstanceIds=[instance_id])
+        return found["Reservations"][0]["Instances"][0]
+
     def complete(self, group: str, instance_id: str, hook: str, result: str) -> None:
         self.autoscaling.complete_lifecycle_action(
             AutoScalingGroupName=group,
@@ -108,8 +118,7 @@ class Cluster:
         )
 
     def ec2_state(self, instance_id: str) -> str:
-        found = self.ec2.describe_instances(InstanceIds=[instance_id])
-        return found["Reservations"][0]["Instances"][0]["State"]["Name"]
+        return self.instance(instance_id)["State"]["Name"]
 
 
 def wait_until(holds: Callable[[], bool], what: str, limit_seconds: float = 30.0) -> None:

@@ -15,7 +15,11 @@ from localcloud.aws.scaling import (
     emptiest_subnet,
     next_purchases,
     on_demand_wanted,
+    pool_purchases,
+    pool_surplus,
+    pool_wanted,
     scale_in_choice,
+    taken_from_pool,
 )
 
 
@@ -127,3 +131,50 @@ def test_a_heartbeat_prolongs_the_wait_up_to_a_hundred_heartbeats() -> None:
     assert wait.deadline == 130
     assert wait.prolonged(120).deadline == 150
     assert wait.prolonged(3090).deadline == 3100
+
+
+# ---- warm pools
+
+
+@pytest.mark.parametrize(
+    ("prepared", "minimum", "in_group", "wanted"),
+    [
+        (4, 0, 1, 3),  # what is missing to the prepared capacity
+        (4, 2, 3, 2),  # at least the minimum
+        (2, 0, 5, 0),  # a group beyond it needs no pool
+    ],
+)
+def test_the_pools_size(prepared: int, minimum: int, in_group: int, wanted: int) -> None:
+    assert pool_wanted(prepared, minimum, in_group) == wanted
+
+
+def test_warm_instances_count_for_the_pool_and_not_for_the_group() -> None:
+    members = [member(1), member(2, "Warmed:Stopped"), member(3, "Warmed:Pending:Wait")]
+    assert next_purchases(members, desired=2, on_demand=2) == [False]
+    assert pool_purchases(members, wanted=3, on_demand=4) == [False]
+    assert scale_in_choice(members, desired=1, on_demand=1) == []
+
+
+def test_the_pool_is_bought_as_the_group_would_be_with_it() -> None:
+    assert pool_purchases([member(1)], wanted=2, on_demand=2) == [False, True]
+    assert pool_purchases([member(1), member(2, "Warmed:Running")], wanted=2, on_demand=2) == [True]
+
+
+def test_the_longest_ready_of_the_wanted_kind_is_taken_each_once() -> None:
+    members = [
+        member(1, "Warmed:Pending:Wait"),
+        member(2, "Warmed:Stopped", spot=True),
+        member(4, "Warmed:Running"),
+        member(3, "Warmed:Stopped"),
+    ]
+    assert taken_from_pool(members, [False, False, False, True]) == ["i-3", "i-4", None, "i-2"]
+
+
+def test_surplus_leaves_the_pool_by_the_oldest_template() -> None:
+    members = [member(1, "Warmed:Stopped", version=2), member(2, "Warmed:Stopped"), member(3)]
+    assert pool_surplus(members, wanted=1) == ["i-2"]
+    assert pool_surplus(members, wanted=2) == []
+
+
+def test_warm_instances_spread_over_the_zones_with_the_group() -> None:
+    assert emptiest_subnet("ab", [member(1, "Warmed:Stopped", subnet="a")]) == "b"
