@@ -250,7 +250,7 @@ def _agent_line(text: str, instance_id: str) -> AgentLine | None:
     try:
         fields = json.loads(brace + rest)
         return AgentLine(
-            _seconds(fields["time"]), instance_id, str(fields["level"]), str(fields["event"]), fields
+            _seconds(str(fields["time"])), instance_id, str(fields["level"]), str(fields["event"]), fields
         )
     except (ValueError, KeyError, TypeError):  # another program's line, or half a line
         return None
