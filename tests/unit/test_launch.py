@@ -90,6 +90,46 @@ def test_each_phase_has_its_seconds_and_together_they_are_the_whole() -> None:
     assert sum(asdict(WHOLE)[phase] for phase in PHASES if phase != "total") == pytest.approx(20.5)
 
 
+def test_a_launch_as_a_machine_node_recorded_it() -> None:
+    """Two nodes, and this is not the one with rank 0. Hashes are shortened, events of other kinds left out."""
+    console = """\
+2026-11-30T07:19:18.108Z Starting cloud-final.service - Execute cloud user/final scripts...
+2026-11-30T07:19:18.113Z bootstrap: identity from http://169.254.169.254
+2026-11-30T07:19:18.155Z bootstrap: instance i-6c7ba17af945bacc4 of group trainers in stack local
+2026-11-30T07:19:18.155Z bootstrap: node document s3://gputrain-local-artifacts-123456789012/groups/trainers/node-b0.json
+2026-11-30T07:19:18.727Z bootstrap: schema of the node document
+2026-11-30T07:19:18.755Z bootstrap: environment for release 0.1.0
+2026-11-30T07:19:18.929Z bootstrap: fetch s3://gputrain-local-artifacts-123456789012/releases/trainer/8c.tar
+2026-11-30T07:19:20.119Z bootstrap: install trainer
+2026-11-30T07:19:24.473Z bootstrap: torch of the image, from /opt/pytorch/lib/python3/site-packages
+2026-11-30T07:19:24.492Z bootstrap: start the agent
+2026-11-30T07:19:25.382Z Started trainer.service - Training agent of group trainers.
+2026-11-30T07:19:25.394Z bootstrap: done""".splitlines()
+    agent = """\
+Started trainer.service - Training agent of group trainers.
+{"verdict": "pass", "seconds": 3.027, "event": "selfcheck done", "level": "info", "time": "2026-11-30T07:19:31.262148Z"}
+{"action": "start", "nodes": 2, "event": "run found", "level": "info", "time": "2026-11-30T07:19:34.555571Z"}
+{"dataset": "shapes@v1", "event": "preparing", "level": "info", "time": "2026-11-30T07:19:34.555756Z"}
+{"why": "1 of 2 members are ready", "event": "waiting", "level": "info", "time": "2026-11-30T07:19:35.048626Z"}
+{"node_rank": 1, "event": "workers started", "level": "info", "time": "2026-11-30T07:19:36.291766Z"}
+{"why": "training", "event": "waiting", "level": "info", "time": "2026-11-30T07:19:36.893763Z"}""".splitlines()
+    events = [
+        {"kind": "started", "time": 1796023198.1331718, "step": 0, "samples": 0, "worldSize": 2},
+        {"kind": "step", "time": 1796023198.3208861, "step": 1, "loss": 1.764, "samples": 128},
+    ]
+    assert launch_phases("i-6c7ba17af945bacc4", 1796023154.6224184, console, agent, events) == LaunchPhases(
+        node="i-6c7ba17af945bacc4",
+        boot=3.491,
+        fetch=1.832,
+        install=4.547,
+        selfcheck=6.77,
+        wait=3.294,
+        data=0.493,
+        rendezvous=23.272,
+        total=43.698,
+    )
+
+
 def test_a_console_that_holds_the_agents_lines_as_well_tells_the_same() -> None:
     """A node without systemd has one log for both."""
     mixed = CONSOLE + [console_line(99.0, line) for line in AGENT]
