@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ def drive(arguments: list[str]) -> int:
 
     from . import namespaces, service
     from .cloud import Cloud
+    from .front import FrontFailed
     from .site import Site
 
     driver, why = choose_driver(options.driver)
@@ -121,7 +123,11 @@ def drive(arguments: list[str]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    make_node, close = _nodes_of(driver, site, cloud)
+    try:
+        make_node, close = _nodes_of(driver, site, cloud)
+    except FrontFailed as fault:
+        print(f"localcloud.nodes: {fault}", file=sys.stderr)
+        return 2
     running = service.Service(site, cloud, options.spot_notice_seconds, make_node)
     print(f'{{"ready": true, "driver": "{driver}", "why": "{why}"}}', flush=True)
     ready = site.nodes / "driver.ready"
@@ -151,13 +157,19 @@ def choose_driver(wanted: str) -> tuple[str | None, str]:
     return (None, reason) if wanted == "machine" else ("process", reason)
 
 
-def _nodes_of(driver: str, site: Site, cloud: Cloud) -> tuple[service.MakeNode | None, Callable[[], None]]:
-    if driver != "machine":
-        return None, lambda: None
-    from .fleet import Fleet
+def _nodes_of(driver: str, site: Site, cloud: Cloud) -> tuple[service.MakeNode, Callable[[], None]]:
+    """How nodes are made, and what ends all that they share. Raises FrontFailed."""
+    if driver == "machine":
+        from .fleet import Fleet
 
-    fleet = Fleet(site, cloud.ec2)
-    return fleet.make_node, fleet.close
+        fleet = Fleet(site, cloud.ec2)
+        return fleet.make_node, fleet.close
+    from .front import Front
+    from .process import NodeProcess
+
+    front = Front(site)
+    told = replace(site, node_endpoint=front.wait())
+    return lambda instance_id, address: NodeProcess(told, instance_id, address), front.close
 
 
 if __name__ == "__main__":

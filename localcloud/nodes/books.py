@@ -15,6 +15,8 @@ from .driver import Node, Phase, exit_name
 from .metadata import MetadataService, Show
 from .site import Site
 
+ENDS = (Show.SPOT, Show.TERMINATING)  # other notices leave it to the group to take the node out later
+
 
 class NodeBooks:
     """Base of `NodeProcess` and `NodeMachine`: the books are the same, what they are kept of is not."""
@@ -31,7 +33,8 @@ class NodeBooks:
         self.console = Console(self.folder / "console.log")
         self.phase = Phase.BOOTING
         self.exit_code: int | None = None
-        self.reboots = 0
+        self.reboots = 0  # all of them
+        self.agent_reboots = 0
         self.reboots_obeyed = 0
         self.settled = False
         self.announced = False
@@ -45,7 +48,7 @@ class NodeBooks:
             self.instance_id,
             self.phase,
             self.exit_code,
-            self.reboots,
+            self.agent_reboots,
             self.interrupt_at,
             self.announced,
             self.settled,
@@ -70,8 +73,8 @@ class NodeBooks:
     def show(self, show: Show, terminates_at: datetime | None = None, code: str | None = None) -> None:
         """`code`: of a scheduled event. Raises MetadataFailed."""
         self.show_metadata(show, terminates_at, code)
+        self.announced = show in ENDS
         if show is not Show.QUIET:
-            self.announced = True
             self.notice = {"kind": show.value, "at": time.time()}
             if terminates_at is not None:
                 self.notice["terminatesAt"] = terminates_at.timestamp()

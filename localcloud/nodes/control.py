@@ -35,7 +35,11 @@ def take_orders(local: Path) -> list[Order]:
         try:
             content = json.loads(path.read_text())
             order = Order(
-                content["kind"], content["instanceId"], path, content.get("code", ""), float(content.get("seconds", 0))
+                content["kind"],
+                content["instanceId"],
+                path,
+                content.get("code", ""),
+                float(content.get("seconds", 0)),
             )
         except (OSError, ValueError, KeyError, TypeError):
             order = None

@@ -56,7 +56,7 @@ class Node:
     instance_id: str
     phase: Phase
     exit_code: int | None = None
-    reboots: int = 0
+    reboots: int = 0  # of those that its agent asked for
     interrupt_at: float | None = None  # when a spot notice runs out, on the clock of `now`
     announced: bool = False  # its metadata service shows the end that its group or EC2 has in mind
     settled: bool = False  # its exit has been acted upon

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-from ..processes import end, identify
+from .front import Front
 from .machine import NodeMachine
-from .metadata import die_with_parent
 from .network import CloudNetwork, Placement
 from .site import Site
 
@@ -20,7 +16,7 @@ class Fleet:
     def __init__(self, site: Site, ec2: Any) -> None:
         self.site, self._ec2 = site, ec2
         self._network: CloudNetwork | None = None
-        self._gateway: subprocess.Popen[bytes] | None = None
+        self._front: Front | None = None
 
     def make_node(self, instance_id: str, address: str) -> NodeMachine:
         """`address`: the loopback address by which the host reaches the node's metrics."""
@@ -41,25 +37,12 @@ class Fleet:
             log.parent.mkdir(parents=True, exist_ok=True)
             self._network = CloudNetwork(vpc, self.site.region, log)
             listener = self._network.open()
-            self._start_gateway(listener.fileno())
+            self._front = Front(self.site, [listener.fileno()])
             listener.close()  # the gateway has it now
         return self._network
 
-    def _start_gateway(self, descriptor: int) -> None:
-        folder = self.site.local / "gateway"
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "localcloud.gateway", "--upstream", self.site.endpoint]
-        command += ["--state", str(folder), "--listen-fd", str(descriptor)]
-        with (self.site.local / "log" / "gateway.log").open("ab") as output:
-            self._gateway = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                pass_fds=[descriptor], start_new_session=True, preexec_fn=die_with_parent,
-                cwd=Path(__file__).parents[2],
-            )  # fmt: skip
-
     def close(self) -> None:
-        if self._gateway is not None and (found := identify(self._gateway.pid)) is not None:
-            end([found], grace_seconds=2)
-            self._gateway.wait(timeout=5)
+        if self._front is not None:
+            self._front.close()
         if self._network is not None:
             self._network.close()

@@ -19,7 +19,8 @@ class NodeHandle(Protocol):
     record: dict[str, Any]
     settled: bool
     announced: bool
-    reboots_obeyed: int
+    agent_reboots: int  # by exit code REBOOT
+    reboots_obeyed: int  # of those that EC2 was asked for
     interrupt_at: float | None
 
     def view(self) -> Node: ...

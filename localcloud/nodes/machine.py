@@ -101,7 +101,7 @@ class NodeMachine(NodeBooks):
         """Boot from what is there: the first time, after a stop, after a reboot. User data ran or runs as it will."""
         self.settled = False
         self.network.attach(self.instance_id, self.place)
-        self.show_metadata(Show.QUIET)
+        self.show(Show.QUIET)
         self._mount()
         self.console.restart()
         self._kill_at, self._off = float("inf"), Phase.KILLED

@@ -96,14 +96,14 @@ class NodeProcess(NodeBooks):
     def reboot(self) -> None:
         """User data runs once in an instance's life; a reboot starts the agent's unit again."""
         self.reboots += 1
-        if self._init is not None:  # EC2 asked for it: shut down first
+        if self._init is not None:  # shut down first
             self._shut_down(time.monotonic(), Phase.BOOTING)
         else:
             self.power_on()
 
     def power_on(self) -> None:
         self.settled = False
-        self.show_metadata(Show.QUIET)
+        self.show(Show.QUIET)
         self._start([str(START_HOOK)])
 
     def _start(self, command: list[str]) -> None:
@@ -118,7 +118,7 @@ class NodeProcess(NodeBooks):
                 stderr=faults,
                 start_new_session=True,
             )
-        self.phase, self.exit_code = Phase.BOOTING, None
+        self.phase, self.exit_code, self._kill_at = Phase.BOOTING, None, float("inf")
         self.write()
 
     def watch(self, now: float) -> None:

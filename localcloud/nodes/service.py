@@ -22,6 +22,7 @@ from .control import Order, take_orders
 from .driver import Action, Do, Phase, decide
 from .handle import NodeHandle
 from .metadata import PORT, MetadataFailed, Show
+from .network import NetworkFailed
 from .process import NODE_MARKER, NodeProcess
 from .site import SHUTDOWN_SECONDS, Site
 
@@ -101,8 +102,17 @@ class Service:
     def step(self, now: float) -> None:
         """One round. The nodes are looked at before AWS: an exit that is seen then has had its last calls, such
         as the answer to the launching hook, done."""
-        for node in self.nodes.values():
-            node.watch(now)
+        for instance_id, node in self.nodes.items():
+            try:
+                node.watch(now)
+            except (
+                MetadataFailed,
+                NetworkFailed,
+                OSError,
+            ) as fault:  # at a reboot: it does not come up again
+                log.error("%s: %s: %s", instance_id, type(fault).__name__, fault)
+                node.phase = Phase.KILLED
+                node.write()
         for order in take_orders(self.site.local):
             self._obey(order, now)
         try:
@@ -122,7 +132,7 @@ class Service:
                 if action.do in (Do.BOOT, Do.REBOOT):
                     facts = self.cloud.facts(descriptions[action.instance_id])
                 self._act(action, facts, now)
-            except (BotoCoreError, ClientError, MetadataFailed, OSError, KeyError) as fault:
+            except (BotoCoreError, ClientError, MetadataFailed, NetworkFailed, OSError, KeyError) as fault:
                 text = f"{action.instance_id}: {action.do.value} failed: {type(fault).__name__}: {fault}"
                 if text not in self._told:  # it is tried again every round
                     self._told.add(text)
@@ -137,7 +147,10 @@ class Service:
         log.info("%s: %s: %s", instance_id, action.do.value, action.why)
         node = self.nodes[instance_id]
         if action.do is Do.REBOOT:
-            node.reboots_obeyed = facts.instance.reboots if facts is not None else node.reboots_obeyed
+            if node.phase is Phase.EXITED:
+                node.agent_reboots += 1
+            elif facts is not None:
+                node.reboots_obeyed = facts.instance.reboots
             node.reboot()
         elif action.do is Do.POWER_OFF:
             node.power_off(now)
@@ -174,7 +187,7 @@ class Service:
         )  # fmt: skip
         try:
             node.boot(facts, user_data)
-        except (MetadataFailed, OSError):
+        except (MetadataFailed, NetworkFailed, OSError):
             # As an instance that fails its status checks: reported and replaced.
             node.record.setdefault("address", node.address)
             node.phase = Phase.KILLED

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 import time
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localcloud.aws.server import ACCOUNT_ID, AwsServer
+from localcloud.daemons import find_leavings
 from localcloud.nodes.cloud import Cloud
 from localcloud.nodes.service import Service
 from localcloud.nodes.site import Site
@@ -17,6 +24,21 @@ from localcloud.toolchain import paths
 from tests.local.cloud_kit import REGION, Cluster, hooks
 
 NOTICE_SECONDS = 1.5
+STUB = Path(__file__).with_name("stub_agent.py")
+
+
+def user_data(group: str, behaviour: str) -> str:
+    """Bootstraps the stub where the trainer's release would be."""
+    return f"""#!/bin/bash
+set -eu
+echo "bootstrap: install the stub"
+mkdir -p "$TRAINER_ROOT/opt/trainer/current/bin"
+printf '%s\\n' '#!/bin/bash' 'export GROUP={group}' 'exec {sys.executable} {STUB} {behaviour} "$@"' \
+  >"$TRAINER_ROOT/opt/trainer/current/bin/trainer"
+chmod +x "$TRAINER_ROOT/opt/trainer/current/bin/trainer"
+env >"$TRAINER_ROOT/environment"
+exec $TRAINER_START_HOOK
+"""
 
 
 class World:
@@ -38,12 +60,13 @@ class World:
         desired: int = 1,
         mixed: tuple[int, int] | None = None,
         launching_seconds: int = 120,
+        minimum: int = 0,
     ) -> str:
-        """`mixed`: on-demand base and percentage above it."""
+        """`mixed`: on-demand base and percentage above it; `minimum`: the group's size at least."""
         cluster = self.clusters[name] = Cluster(self.aws.endpoint, user_data)
         purchase = cluster.mixed(*mixed) if mixed else {}
         gates = {"LifecycleHookSpecificationList": hooks(launching_seconds, 120)}
-        cluster.group(name, desired, **gates, **purchase)
+        cluster.group(name, desired, MinSize=minimum, **gates, **purchase)
         return name
 
     def states(self, group: str) -> dict[str, str]:
@@ -82,3 +105,36 @@ class World:
 def alive(pid: int) -> bool:
     found = identify(pid)
     return found is not None and found.alive()
+
+
+def metadata(endpoint: str, path: str) -> str | None:
+    """None for 404."""
+    asked = urllib.request.Request(f"{endpoint}/latest/api/token", method="PUT")
+    asked.add_header("X-aws-ec2-metadata-token-ttl-seconds", "60")
+    token = urllib.request.urlopen(asked, timeout=5).read().decode()
+    asked = urllib.request.Request(f"{endpoint}/latest/meta-data/{path}")
+    asked.add_header("X-aws-ec2-metadata-token", token)
+    try:
+        return urllib.request.urlopen(asked, timeout=5).read().decode()
+    except urllib.error.HTTPError as fault:
+        if fault.code == 404:
+            return None
+        raise
+
+
+def stub_group(world: World, name: str, behaviour: str, **options: Any) -> str:
+    return world.group(name, user_data(name, behaviour), **options)
+
+
+@contextlib.contextmanager
+def stub_world(folders: pytest.TempPathFactory) -> Iterator[World]:
+    """Ends with a look for what the driver left."""
+    local = folders.mktemp("nodes") / ".local"
+    image = folders.mktemp("image")
+    with AwsServer(tick_seconds=0.1) as aws:
+        found = World(aws, local, image)
+        try:
+            yield found
+        finally:
+            found.service.shut_down()
+            assert find_leavings(local) == [], "nothing runs after the driver's end"

@@ -64,10 +64,10 @@ def main() -> int:
     state.mkdir(parents=True, exist_ok=True)
     again = (state / "started").exists()
     (state / "started").touch()
-    complete("launching", "CONTINUE")
     # A worker in a session of its own: whoever ends the node has to find it.
     worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
     (state / "worker.pid").write_text(str(worker.pid))
+    complete("launching", "CONTINUE")
     print("in service", flush=True)
     if behaviour.startswith("exit:") and not again:
         return int(behaviour.removeprefix("exit:"))

@@ -5,55 +5,24 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localcloud.aws.server import AwsServer
-from localcloud.daemons import MARKER, find_leavings
+from localcloud.daemons import MARKER
 from localcloud.nodes import control
 from localcloud.nodes.cloud import ADDRESS_TAG, Cloud
 from localcloud.nodes.service import AnotherDriver, Service, lock
 from tests.local.cloud_kit import REGION
-from tests.local.node_kit import NOTICE_SECONDS, World, alive
-
-STUB = Path(__file__).with_name("stub_agent.py")
-
-
-def user_data(group: str, behaviour: str) -> str:
-    """Bootstraps the stub where the trainer's release would be."""
-    return f"""#!/bin/bash
-set -eu
-echo "bootstrap: install the stub"
-mkdir -p "$TRAINER_ROOT/opt/trainer/current/bin"
-printf '%s\\n' '#!/bin/bash' 'exec {sys.executable} {STUB} {behaviour} "$@"' \
-  >"$TRAINER_ROOT/opt/trainer/current/bin/trainer"
-chmod +x "$TRAINER_ROOT/opt/trainer/current/bin/trainer"
-export GROUP={group}
-env >"$TRAINER_ROOT/environment"
-exec $TRAINER_START_HOOK
-"""
-
-
-def stub_group(world: World, name: str, behaviour: str, **options: Any) -> str:
-    return world.group(name, user_data(name, behaviour), **options)
+from tests.local.node_kit import NOTICE_SECONDS, World, alive, stub_group, stub_world
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    local = tmp_path_factory.mktemp("nodes") / ".local"
-    image = tmp_path_factory.mktemp("image")
-    with AwsServer(tick_seconds=0.1) as aws:
-        found = World(aws, local, image)
-        try:
-            yield found
-        finally:
-            found.service.shut_down()
-            assert find_leavings(local) == [], "nothing runs after the driver's end"
+    with stub_world(tmp_path_factory) as found:
+        yield found
 
 
 def test_a_node_boots_from_the_user_data_of_its_template(world: World) -> None:
@@ -139,11 +108,10 @@ def test_the_agent_alone_killed_is_started_again_as_by_systemd(world: World) -> 
     assert world.states(group) == {instance_id: "InService"}
 
 
-@pytest.mark.parametrize(("code", "name"), [(0, "0 DONE"), (20, "20 DATASET")])
-def test_an_exit_that_keeps_the_instance(world: World, code: int, name: str) -> None:
-    group = stub_group(world, f"stay-{code}", f"exit:{code}")
+def test_an_exit_that_keeps_the_instance(world: World) -> None:
+    group = stub_group(world, "stay", "exit:20")
     (instance_id,) = world.in_service(group)
-    world.until(lambda: world.record(instance_id)["exitName"] == name, "the exit")
+    world.until(lambda: world.record(instance_id)["exitName"] == "20 DATASET", "the exit")
     worker = world.worker(instance_id)
     for _ in range(5):
         world.service.step(time.monotonic())
@@ -169,15 +137,6 @@ def test_a_request_to_reboot_starts_the_agent_again(world: World) -> None:
         "the reboot",
     )
     assert world.states(group) == {instance_id: "InService"}
-
-
-def test_an_order_for_a_node_that_is_not_there_is_refused(world: World) -> None:
-    (world.local / "control").mkdir(exist_ok=True)
-    path = world.local / "control" / "other.order"
-    path.write_text(json.dumps({"kind": "spot-notice", "instanceId": "i-0"}))
-    world.service.step(time.monotonic())
-    answer = json.loads(path.with_suffix(".answer").read_text())
-    assert answer == {"status": "refused", "text": "no such node is alive"}
 
 
 def test_without_a_driver_an_order_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

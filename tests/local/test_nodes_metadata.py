@@ -25,6 +25,7 @@ from localcloud.nodes.metadata import (
 from localcloud.nodes.names import private_name
 from localcloud.nodes.service import addresses
 from localcloud.toolchain import paths
+from tests.local.node_kit import metadata
 
 FACTS = Facts(
     instance_id="i-0123456789abcdef0", instance_type="g6.xlarge", availability_zone="us-east-1b",
@@ -46,17 +47,7 @@ def service(tmp_path: Path) -> Iterator[MetadataService]:
 
 def get(service: MetadataService, path: str) -> str | None:
     """None for 404."""
-    asked = urllib.request.Request(f"{service.endpoint}/latest/api/token", method="PUT")
-    asked.add_header("X-aws-ec2-metadata-token-ttl-seconds", "60")
-    token = urllib.request.urlopen(asked, timeout=5).read().decode()
-    asked = urllib.request.Request(f"{service.endpoint}/latest/meta-data/{path}")
-    asked.add_header("X-aws-ec2-metadata-token", token)
-    try:
-        return urllib.request.urlopen(asked, timeout=5).read().decode()
-    except urllib.error.HTTPError as fault:
-        if fault.code == 404:
-            return None
-        raise
+    return metadata(service.endpoint, path)
 
 
 def test_it_tells_the_node_who_it_is(service: MetadataService) -> None:
