@@ -23,6 +23,7 @@ from .namespaces import connection_inside, inside, listener_inside
 CLOUD = "cloud"
 BRIDGE = "vpc"
 ENDPOINT_PORT = 80
+ROUTER_MAC = "02:00:0a:00:00:01"
 METADATA = "169.254.169.254"
 CONNECT_SECONDS = 3.0
 LIMIT_SECONDS = 10.0
@@ -97,7 +98,8 @@ class CloudNetwork:
         """Make it; returns the socket on which the AWS emulation's node-facing end listens."""
         run("ip", "netns", "add", CLOUD)
         self._ip("link", "set", "lo", "up")
-        self._ip("link", "add", BRIDGE, "type", "bridge")
+        # A fixed address: else the bridge takes the lowest of its ports, and changes it as nodes come and go.
+        self._ip("link", "add", BRIDGE, "address", ROUTER_MAC, "type", "bridge")
         self._ip("link", "set", BRIDGE, "up")
         for address in (resolver(self.vpc), endpoint_address(self.vpc)):
             self._ip("address", "add", f"{address}/32", "dev", BRIDGE)

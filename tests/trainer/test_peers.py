@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from trainer.agent.peers import Address, Peers, connect_all
+from trainer.agent.supervisor import interface_of
 from trainer.contracts.run import Member, MemberReport
 from trainer.errors import ConfigurationError
 from trainer.obs.exporter import NodeState
@@ -123,3 +124,8 @@ def test_a_peer_port_in_use_is_a_plain_fault(open_peers: OpenPeers) -> None:
     taken = open_peers("127.0.0.2")
     with pytest.raises(ConfigurationError, match="another agent"):
         Peers("127.0.0.2", taken.port, NodeState(), 1.0, 1.0)
+
+
+def test_workers_talk_over_the_interface_that_has_the_node_s_address():
+    assert interface_of("127.0.0.9") == "lo"
+    assert interface_of("192.0.2.77") is None, "an address that no interface here has"

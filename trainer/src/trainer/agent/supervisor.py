@@ -7,9 +7,12 @@ left is found by an environment variable that all descendants inherit, also by a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import ipaddress
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -35,6 +38,7 @@ from .membership import gravest
 # The chain of a stop, each shorter than the one before: systemd 110, agent 100, torchrun 90, save at most 60.
 SHUTDOWN_SECONDS = 90
 LINGER_SECONDS = 2.0  # what is left to a rank between its exit report and its end
+SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
 OWNER_VARIABLE = "TRAINER_GENERATION_DIR"
 
 WorkerArgv = Callable[[WorkerConfig, Path], list[str]]
@@ -78,10 +82,24 @@ def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, st
     environment = cpu_environment(config.document, base)
     environment[OWNER_VARIABLE] = str(folder)
     environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
-    address = config.generation.members[config.node_rank].address
-    if ipaddress.ip_address(address).is_loopback:
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    interface = interface_of(config.generation.members[config.node_rank].address)
+    if interface is not None:
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+        environment.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # this one, not all that begin so
     return environment
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that has the node's address: gloo and NCCL choose by the host's name or by chance. None: unknown."""
+    if ipaddress.ip_address(address).is_loopback:
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+                answer = fcntl.ioctl(asking.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
 
 
 @dataclass
