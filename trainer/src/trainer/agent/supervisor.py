@@ -90,7 +90,7 @@ def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, st
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has the node's address: gloo and NCCL choose by the host's name or by chance. None: unknown."""
+    """The interface that has the node's address, or None. By themselves gloo and NCCL choose by name or by chance."""
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
