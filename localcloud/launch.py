@@ -39,6 +39,10 @@ class LaunchPhases:
     )
     total: float | None = None  # launched -> first step done
 
+    def seconds(self) -> dict[str, float | None]:
+        """By phase, for a summary."""
+        return {phase: getattr(self, phase) for phase in PHASES}
+
 
 PHASES = tuple(field.name for field in fields(LaunchPhases) if field.name != "node")
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .launch import LaunchPhases, launch_phases
 from .picture import Lane, Loss, Mark, Segment
 
 Event = Mapping[str, Any]
@@ -50,6 +51,19 @@ def life(
         if notice is not None and start <= notice <= end:
             marks.append(Mark(notice - start, f"spot notice to {node['instanceId'][:10]}…"))
     return [lane for _, lane in sorted(lanes, key=lambda pair: pair[0])], marks
+
+
+def read_launch(node: Path, run: str) -> LaunchPhases:
+    """The node's way from its launch to its first step in a run, from what lies in its folder."""
+    lines = (node / "console.log").read_text(errors="replace").splitlines()
+    booted = json.loads((node / "node.json").read_text()).get("bootedAt")
+    events = [
+        json.loads(line)
+        for file in sorted((state_dir(node) / "runs" / run).glob("gen-*/events-rank*.jsonl"))
+        for line in file.read_text(errors="replace").splitlines()
+        if line.endswith("}")
+    ]
+    return launch_phases(node.name, booted, lines, lines, events)
 
 
 def _time(text: str) -> float:

@@ -27,6 +27,7 @@ class NodeSummary:
     group: str
     lifecycle: str
     selfcheck: NodeSelfCheck
+    launch: dict[str, float | None] = field(default_factory=dict)  # seconds by phase, launch to first step
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,17 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from . import daemons, monitoring, release
 from .guardian import Guard
+from .launch import print_launches
 from .stack import LOCAL, STACK, LocalStack, port_free, tools
 from .steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed, Steps, run_logged, wait_until
+from .story import read_launch
 from .summary import ScrapeSummary, Summary, faults, print_table
 from .toolchain import Failed, cache
 
@@ -165,10 +168,15 @@ class Up:
 
             with contextlib.suppress(StepFailed):  # the summary says how many were scraped
                 wait_until("the first scrape of every node", 40, scraped, self.steps.say)
+        launches = {id_: read_launch(self.stack.local / "nodes" / id_, RUN) for id_ in ids}
         summary = Summary(
             stack=STACK,
             run=RUN,
-            nodes=[facts.node(group, instance_id) for group in groups for instance_id in group.in_service],
+            nodes=[
+                replace(facts.node(group, id_), launch=launches[id_].seconds())
+                for group in groups
+                for id_ in group.in_service
+            ],
             loss=facts.loss(RUN),
             checkpoint=checkpoint,
             scrape=ScrapeSummary(declared=declared, up=sum(up.values())),
@@ -176,6 +184,7 @@ class Up:
             {**self.steps.seconds, "total": self.steps.total() + self.steps.seconds.get("setup", 0.0)}
         )
         print_table(summary, self.steps.console)
+        print_launches(list(launches.values()), self.steps.console)
         found = faults(summary, declared)
         target = self.stack.file(DONE_FILE)
         if found:

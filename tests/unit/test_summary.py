@@ -22,7 +22,13 @@ from localcloud.summary import (
 
 NODES = [
     NodeSummary("i-0123456789abcdef0", "trainers", "on-demand", NodeSelfCheck("pass", 3.2, 0.11)),
-    NodeSummary("i-0123456789abcdef1", "trainers", "spot", NodeSelfCheck("info", 3.4, None)),
+    NodeSummary(
+        "i-0123456789abcdef1",
+        "trainers",
+        "spot",
+        NodeSelfCheck("info", 3.4, None),
+        {"boot": 3.1, "data": None},
+    ),
 ]
 GOOD = Summary(
     stack="local",
