@@ -95,4 +95,4 @@ def _idle(evidence: RunEvidence, injected_at: float, recovered_at: float | None)
 
 def _overlap(life: NodeLife, begin: float, end: float) -> float:
     until = end if life.until is None else min(end, life.until)
-    return max(0.0, until - begin)
+    return max(0.0, until - max(begin, life.since))
