@@ -43,6 +43,13 @@ def test_a_planned_stop_loses_no_step_and_a_kill_those_since_the_last_checkpoint
     assert [lost_steps(interrupted().generations[:n]) for n in (1, 2, 3)] == [0, 2, 2]
 
 
+def test_steps_that_are_lost_twice_count_twice_and_no_others():
+    first, second, _ = interrupted().generations
+    cut_short = replace(second, by_rank={key: events[:2] for key, events in second.by_rank.items()})  # step 5
+    again = generation(3, 180.0, 4, range(5, 13), ranks=3)
+    assert lost_steps([first, cut_short, again]) == 2 + 1
+
+
 # --- what may not happen, one by one
 
 
@@ -238,9 +245,12 @@ def test_unharmed_means_one_generation_and_nothing_lost():
 
 
 def test_a_manifest_that_was_fenced_off_before_latest_moved_is_not_in_the_line():
-    run = replace(failed(20, "publish it again"), manifests=(manifest(4, 1), manifest(6, 1)))
-    run = with_latest(4, 2)(run)
-    assert judge(run, StoppedWith(20, ("publish",)), None).faults == ()
+    fenced = with_manifests((4, 1), (5, 2), (6, 1))(failed(20, "publish it again"))
+    assert judge(with_latest(5, 2)(fenced), StoppedWith(20, ("publish",)), None).faults == ()
+    moved = judge(with_latest(6, 1)(fenced), StoppedWith(20, ("publish",)), None).faults
+    assert [fault.partition(",")[0] for fault in moved] == [
+        "checkpoints: expected generations that never fall along the steps"
+    ]
 
 
 def test_a_generation_that_never_began_takes_nothing_away():
