@@ -2,6 +2,7 @@
 #
 #   STACK=<name>     the stack that `up`, `down`, `status` and `preview` are about
 #   SETUP_SYSTEM=1   install missing Debian packages too (root); CI sets it
+#   GPU_TRAINING_NODES=machine|process   what local nodes are made of; machines where they can be
 #   PYTHON=python3   any Python from 3.10 on; everything else is set up by the project
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ PROGRAM = $(TOOLCHAIN) exec program
 WORKBENCH = $(TOOLCHAIN) exec workbench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status rehearse preview release test check lock clean
+.PHONY: help setup up down status rehearse faults preview release test check lock clean
 
 help: ## show this list
 	@echo 'gpu-training: a GPU training environment on AWS that proves itself before it trains, and runs whole on this machine.'
@@ -35,6 +36,9 @@ status: ## what runs now
 
 rehearse: ## interrupt one local spot node and report what that costs
 	@$(WORKBENCH) -m localcloud.rehearse
+
+faults: ## every fault of the laboratory on booted nodes, judged; writes docs/faults.md; ARGS='--only NAME', '--list'
+	@$(WORKBENCH) -m localcloud.faults $(ARGS)
 
 preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local
 	@$(PROGRAM) -m localcloud.preview $(STACK) $(if $(JSON),--json) $(if $(DIFF),--diff)

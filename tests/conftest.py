@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcloud.toolchain import Paths, paths
+from localcloud.toolchain import Paths, paths, rootfs
 
 # Whoever runs the tests has credentials, contexts and stacks of their own; none of them may reach a test.
 FOREIGN = (
@@ -20,8 +20,14 @@ FOREIGN = (
     "GPU_TRAINING_RELEASE",
     "TRAINER_",
 )
-# Marker -> commands without which its tests cannot run.
-MARKED = {"prometheus": ("prometheus", "promtool", "amtool")}
+
+
+def no_prometheus() -> list[str]:
+    return [name for name in ("prometheus", "promtool", "amtool") if shutil.which(name) is None]
+
+
+# Marker -> what its tests need and this machine lacks.
+MARKED = {"prometheus": no_prometheus, "machine": rootfs.missing}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,8 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of tools that this machine lacks are left out, with a word; where all was to be set up, it is a fault."""
-    for marker, commands in MARKED.items():
-        absent = [command for command in commands if shutil.which(command) is None]
+    for marker, lacking in MARKED.items():
+        absent = lacking()
         left_out = [item for item in items if item.get_closest_marker(marker) is not None]
         if not absent or not left_out:
             continue
@@ -45,10 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
-        f"left out, {command} is not installed: tests marked {marker}"
-        for marker, commands in MARKED.items()
-        for command in commands
-        if shutil.which(command) is None
+        f"left out, this machine lacks {', '.join(absent)}: tests marked {marker}"
+        for marker, lacking in MARKED.items()
+        if (absent := lacking())
     ]
 
 
