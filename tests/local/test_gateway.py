@@ -24,9 +24,7 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    ConnectionClosedError,
     FlexibleChecksumError,
-    HTTPClientError,
     ResponseStreamingError,
 )
 
@@ -143,7 +141,10 @@ class Echo(BaseHTTPRequestHandler):
         self.send_response_only(299, "Odd")
         self.send_header("X-Twice", "one")
         self.send_header("X-Twice", "two")
-        if self.path.endswith("chunked"):
+        if self.path.endswith("broken"):
+            self.send_header("Content-Length", str(len(out) + 1))
+            self.close_connection = True
+        elif self.path.endswith("chunked"):
             self.send_header("Transfer-Encoding", "chunked")
             out = b"%x\r\n%b\r\n0\r\n\r\n" % (len(out), out)
         else:
@@ -174,6 +175,9 @@ def test_requests_and_answers_pass_unchanged_on_kept_connections(tmp_path: Path)
                 assert {name: sent.get(name.lower()) for name in headers} == headers
                 assert set(sent) == {"host", "x-amz-date", "expect", "content-length", "accept-encoding"}
                 peers.add(told["peer"])
+            connection.request("POST", "/broken", b"body")
+            with pytest.raises(http.client.IncompleteRead):
+                connection.getresponse().read()
             connection.close()
     finally:
         upstream.shutdown()
@@ -242,18 +246,60 @@ def test_other_services_meet_no_fault_but_an_outage(gateway: Gateway, state: Pat
 
 def test_a_reset_is_no_answer(s3: Any, direct: Any, state: Path) -> None:
     set_rules(state, [Rule(kind="reset")])
-    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+    with pytest.raises(BotoCoreError):
         s3.put_object(Bucket="bucket", Key="reset", Body=BODY)
     assert absent(direct, "reset")
     assert read(s3) == BODY
 
 
-def test_in_an_outage_nothing_answers_until_it_is_cleared(s3: Any, state: Path) -> None:
+def test_an_error_takes_the_body_off_the_line_so_that_the_next_request_is_understood(
+    gateway: Gateway, s3: Any, state: Path
+) -> None:
+    set_rules(state, [Rule(kind="precondition-failed")])
+    connection = http.client.HTTPConnection(gateway.endpoint.removeprefix("http://"), timeout=10)
+    connection.request("PUT", "/bucket/there", BODY, {"Authorization": SIGNED})
+    refused = connection.getresponse()
+    assert (refused.status, b"<Code>PreconditionFailed</Code>" in refused.read()) == (412, True)
+    connection.request("GET", "/bucket/there", headers={"Authorization": SIGNED})
+    assert connection.getresponse().read() == BODY
+    connection.close()
+
+
+def raw(gateway: Gateway) -> socket.socket:
+    host, _, port = gateway.endpoint.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_a_body_is_asked_for_only_if_the_request_is_not_refused(
+    gateway: Gateway, s3: Any, state: Path
+) -> None:
+    head = f"PUT /bucket/asked HTTP/1.1\r\nHost: s3\r\nAuthorization: {SIGNED}\r\nContent-Length: 4\r\n"
+    head += "Expect: 100-continue\r\n\r\n"
+    with raw(gateway) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"body")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    set_rules(state, [Rule(kind="precondition-failed")])
+    with raw(gateway) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 412 ")
+    assert read(s3, "asked") == b"body"
+
+
+def test_in_an_outage_a_connection_is_reset_before_it_asks(gateway: Gateway, state: Path) -> None:
+    set_rules(state, [Rule(kind="outage", times=None)])
+    with pytest.raises(ConnectionResetError), raw(gateway) as connection:
+        connection.recv(1)
+    assert injected(state)[-1]["method"] == ""
+
+
+def test_in_an_outage_nothing_is_done_until_it_is_cleared(s3: Any, state: Path) -> None:
     assert read(s3) == BODY  # there is a kept connection
     set_rules(state, [Rule(kind="outage", times=None)])
     for _ in range(3):
-        with pytest.raises((ConnectionClosedError, HTTPClientError)):
-            read(s3)
+        with pytest.raises(BotoCoreError):
+            s3.delete_object(Bucket="bucket", Key="there")
     clear(state)
     assert read(s3) == BODY
 
@@ -271,7 +317,7 @@ def test_faults_of_one_node_are_not_anothers(s3: Any, state: Path) -> None:
     set_rules(state, [Rule(kind=kind, nodes=("127.0.0.2",), times=None) for kind in ("outage", "reset")])
     assert read(s3) == BODY
     set_rules(state, [Rule(kind="reset", nodes=("127.0.0.1",))])
-    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+    with pytest.raises(BotoCoreError):
         read(s3)
 
 
@@ -286,7 +332,7 @@ def test_a_truncated_download_ends_in_the_middle(s3: Any, state: Path) -> None:
 
 def test_a_truncated_upload_leaves_nothing(s3: Any, direct: Any, state: Path) -> None:
     set_rules(state, [Rule(kind="truncated", methods=("PUT",))])
-    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+    with pytest.raises(BotoCoreError):
         s3.put_object(Bucket="bucket", Key="half", Body=BODY)
     assert read(s3) == BODY
     assert absent(direct, "half")
@@ -395,6 +441,17 @@ def test_while_the_emulation_is_away_clients_are_told_to_try_again(tmp_path: Pat
         finally:
             upstream.shutdown()
             upstream.server_close()
+
+
+def test_connections_end_with_the_gateway(tmp_path: Path) -> None:
+    with Gateway("http://127.0.0.1:1", tmp_path) as gateway:
+        connection = raw(gateway)
+        connection.sendall(b"OPTIONS")
+        with raw(gateway) as later:  # accepted after the first one
+            later.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert later.recv(12) == b"HTTP/1.1 503"
+    with connection:
+        assert connection.recv(1) == b""
 
 
 def test_the_command_serves_the_sockets_it_was_given(aws: AwsServer, tmp_path: Path) -> None:
