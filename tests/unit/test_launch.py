@@ -179,6 +179,11 @@ def test_steps_of_others_before_this_node_took_part_are_not_its_first() -> None:
     assert phases(events=[*earlier, *EVENTS]) == WHOLE
 
 
+def test_a_wait_before_the_data_was_asked_for_does_not_make_the_node_ready() -> None:
+    agent = [*AGENT[:3], agent_line(14.05, "waiting", why="an earlier run of this node"), *AGENT[3:]]
+    assert phases(agent=agent) == WHOLE
+
+
 def test_a_release_that_is_there_already_is_installed_in_no_time_but_some() -> None:
     kept = [
         line for line in CONSOLE if not any(w in line for w in ("environment", "fetch", "install", "torch"))

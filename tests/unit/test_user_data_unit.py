@@ -265,6 +265,7 @@ class TestTheRootHelper:
     ) -> None:
         assert self.stop(bench, "10", EXIT_CODE=code, SERVICE_RESULT=result) == ([], "")
         assert self.stop(bench, Exit.DEVICE, SERVICE_RESULT=result) == ([], "")
+        assert self.stop(bench, "TERM", EXIT_CODE=code, SERVICE_RESULT="success") == ([], "")
 
     def test_it_reads_nothing_that_the_agent_could_have_written(self, bench: Bench) -> None:
         """The unit's HOME is the agent's state folder, and AWS's client runs what its configuration there names."""
