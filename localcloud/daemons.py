@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .nodes import cgroups
 from .processes import Identity, command_line, end, identify, marked
 
 MARKER = "GPU_TRAINING_LOCAL"  # environment variable: absolute path of the .local folder
@@ -134,6 +135,7 @@ def end_leavings(local: Path, grace_seconds: float = GRACE_SECONDS) -> list[str]
     left = find_leavings(local)
     lines = [f"{process.pid} {command_line(process.pid)[:120]}" for process in left]
     end(left, min(5.0, grace_seconds))
+    cgroups.remove(local)
     return lines
 
 

@@ -25,7 +25,7 @@ class Fault:
     inject: Callable[[Scene], None]
     expectation: Expectation
     nodes: int = 2  # in service when it begins, and the run's whole world
-    at_step: int = 60  # of the run, when it is done
+    at_step: int = 40  # of the run, when it is done
     fast: bool = False  # in the subset of `make test`
 
 
@@ -79,9 +79,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault("metadata-silent", S3, "a node's metadata service does not answer for 10 s", cloud.silence_metadata,
           Unharmed()),
     Fault("disk-full", DISKS, "the leader's checkpoint disk is full", storage.disk_full,
-          StoppedWith(Exit.CHECKPOINT, ("cannot be written",))),
+          StoppedWith(Exit.CHECKPOINT, ("cannot be written", "free space", "trainer run resume"))),
     Fault("disk-read-only", DISKS, "the leader's checkpoint disk turns read-only", storage.disk_read_only,
-          StoppedWith(Exit.CHECKPOINT, ("read-only",))),
+          StoppedWith(Exit.CHECKPOINT, ("read-only", "replace the node", "trainer run resume"))),
     Fault("shm-full", DISKS, "the shared memory (/dev/shm) of a node is full", storage.shm_full, Unharmed()),
     Fault("corrupt-release", BOOT, "the release in S3 has another byte when a node boots", storage.corrupt_release,
           Finished()),

@@ -85,17 +85,20 @@ class Lab:
         )
         trouble: list[str] = []
         self.steps.say(f"{fault.name}: {fault.description}")
-        with scene.undo:
-            try:
-                self.whole(scene, fault.nodes)
-                self._start(name, fault.nodes)
-                scene.wait(f"step {fault.at_step}", lambda: scene.step() >= fault.at_step, 120)
-                fault.inject(scene)
-                scene.wait("the end of the run", scene.over, RUN_LIMIT_SECONDS)
-            except (InjectionFailed, StepFailed) as error:
-                trouble.append(f"laboratory: {error}")
-            if trouble:
-                self._stop(name)
+        try:
+            self.whole(scene, fault.nodes)
+            self._start(name, fault.nodes)
+            scene.wait(f"step {fault.at_step}", lambda: scene.step() >= fault.at_step, 120)
+            fault.inject(scene)
+            scene.wait("the end of the run", scene.over, RUN_LIMIT_SECONDS)
+        except (InjectionFailed, StepFailed) as error:
+            trouble.append(f"laboratory: {error}")
+        if trouble:
+            self._stop(name)
+        try:
+            scene.undo.close()
+        except InjectionFailed as error:
+            self.steps.say(f"{fault.name}: could not be taken back: {error}")
         evidence = self._evidence(scene)
         verdict = judge(evidence, fault.expectation, self.reference)
         if trouble:

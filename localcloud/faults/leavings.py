@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from .. import daemons
+from ..nodes import cgroups
 from ..processes import command_line
 from ..stack import LocalStack
 from .report import FaultRecord
@@ -31,6 +32,7 @@ def host_traces(local: Path) -> set[str]:
     found = {f"network namespace {line}" for line in _lines("ip", "netns", "list")}
     found |= {f"link {line.split()[1]}" for line in _lines("ip", "-oneline", "link")}
     found |= {f"loop disk {line}" for line in _lines("losetup", "--list", "--noheadings")}
+    found |= {f"control group {name}" for name in cgroups.left(local)}
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     found |= {f"mount {line.split()[4]}" for line in mounts if str(local) in line or "nspawn" in line}
     return found

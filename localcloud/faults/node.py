@@ -86,8 +86,15 @@ class LiveNode:
             raise InjectionFailed(f"{self.instance_id} has no such process any more")
 
     def inside(self, *command: str, mounts: bool = False, stdin: str | None = None) -> str:
-        """Run a command of the host in the node's network namespace, or, with `mounts`, in its file systems."""
-        enter = ["nsenter", "--target", str(self.init), "--net", *(["--mount"] if mounts else []), "--"]
+        """Run a command in the node's network namespace: the host's, or with `mounts` the node's own."""
+        enter = [
+            "nsenter",
+            "--target",
+            str(self.init),
+            "--net",
+            *(["--mount", "--pid"] if mounts else []),
+            "--",
+        ]
         done = subprocess.run(
             [*enter, *command],
             input=stdin,

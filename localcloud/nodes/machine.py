@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from ..processes import identify
 from ..toolchain import rootfs
+from . import cgroups
 from .books import NodeBooks, as_record
 from .cloud import InstanceFacts
 from .driver import Phase
@@ -113,10 +114,16 @@ class NodeMachine(NodeBooks):
             f"--bind={self.folder / 'journal'}:/var/log/journal",
             "--resolv-conf=off", "--timezone=off", "--kill-signal=SIGRTMIN+3",
         ]  # fmt: skip
+        join_groups = cgroups.joiner(self.site.local, self.instance_id)
+
+        def before() -> None:
+            die_with_parent()
+            join_groups()
+
         with (self.folder / "nspawn.log").open("ab") as faults:
             self._machine = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=faults, start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=before,
             )  # fmt: skip
         output = self._machine.stdout
         assert output is not None
@@ -202,6 +209,7 @@ class NodeMachine(NodeBooks):
         self.metadata.stop()
         self._unmount()
         self.network.detach(self.instance_id)
+        cgroups.remove(self.site.local, self.instance_id)
 
     def _host(self) -> str:
         return private_name(self.place.address, self.site.region).partition(".")[0]

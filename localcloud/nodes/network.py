@@ -131,8 +131,10 @@ class CloudNetwork:
         return name
 
     def detach(self, instance_id: str) -> None:
-        """Unplug it: with the namespace the cable goes."""
-        name = namespace_of(instance_id)
+        """Unplug it. The cable is cut first: a namespace is only gone when its last process is."""
+        cable, name = interface_of(instance_id), namespace_of(instance_id)
+        if inside(CLOUD, lambda: cable in {link for _, link in socket.if_nameindex()}):
+            self._ip("link", "delete", cable)
         if name in run("ip", "netns", "list").split():
             run("ip", "netns", "delete", name)
 

@@ -12,6 +12,7 @@ it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import logging
@@ -196,7 +197,7 @@ class Checkpoints:
             fsync_dir(self._local)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
             raise CheckpointError(
-                f"checkpoint of step {step} cannot be written to {part}: {error}"
+                f"checkpoint of step {step} cannot be written to {part}: {error}; {_remedy(error)}"
             ) from error
         return final / name
 
@@ -251,6 +252,14 @@ class Checkpoints:
         for folder in self._local.glob("step-*"):
             if folder.name not in {f"step-{step:08d}" for step in wanted if step is not None}:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remedy(error: OSError | RuntimeError) -> str:
+    """What a person does about a disk that takes no checkpoint."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EROFS:
+        return "the disk is read-only: look at the node's kernel log, replace the node, then `trainer run resume`"
+    return "free space there or ask for a larger disk, then `trainer run resume`"
 
 
 def _generation_of(manifest: bytes) -> int:
