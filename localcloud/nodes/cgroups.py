@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-# Of the older kind there is one hierarchy for each controller: systemd's own, and memory to be able to tell its use.
-OLDER = ("systemd", "memory")
+# Of the older kind there is one hierarchy for each controller: systemd's own (two where it mixes both kinds), and
+# memory to be able to tell its use.
+OLDER = ("systemd", "unified", "memory")
 
 
 def hierarchies() -> list[Path]:

@@ -10,6 +10,7 @@ import json
 import signal
 import subprocess
 import threading
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
@@ -133,7 +134,8 @@ class NodeMachine(NodeBooks):
 
     def reboot(self) -> None:
         """RebootInstances: the machine is asked as by its power button and boots again."""
-        self.reboots += 1
+        self._off, self.phase = Phase.BOOTING, Phase.STOPPING
+        self._kill_at = time.monotonic() + SHUTDOWN_SECONDS + 5
         self._signal_init(signal.SIGINT)  # systemd: ctrl-alt-del.target, which reboots
         self.write()
 
@@ -166,7 +168,9 @@ class NodeMachine(NodeBooks):
         if self._machine is not None and (code := self._machine.poll()) is not None:
             self._machine = None
             news = True
-            if code == REBOOTED and self.phase in (Phase.BOOTING, Phase.RUNNING):
+            by_itself = code == REBOOTED and self.phase in (Phase.BOOTING, Phase.RUNNING)
+            if by_itself or self._off is Phase.BOOTING:
+                self.reboots += 1
                 self._unmount()
                 self.power_on()
             else:
