@@ -164,7 +164,7 @@ class NodeMachine(NodeBooks):
     def watch(self, now: float) -> None:
         news = self.console.read()
         if self.phase is Phase.BOOTING and self.console.agent_started:
-            self.phase = Phase.RUNNING
+            self.phase, news = Phase.RUNNING, True
         if self._machine is not None and (code := self._machine.poll()) is not None:
             self._machine = None
             news = True

@@ -125,7 +125,7 @@ class NodeProcess(NodeBooks):
         """Look at the console and at the processes; sets the phase."""
         news = self.console.read()
         if self.phase is Phase.BOOTING and self.console.agent_started:
-            self.phase = Phase.RUNNING
+            self.phase, news = Phase.RUNNING, True
         if self._init is not None and (code := self._init.poll()) is not None:
             self._init = None
             self._sweep()
