@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from moto.autoscaling.models import autoscaling_backends
 from moto.cloudwatch.models import cloudwatch_backends
@@ -18,7 +18,7 @@ from moto.moto_server.werkzeug_app import (
     MotoRequestHandler,
     create_backend_app,
 )
-from werkzeug.serving import make_server
+from werkzeug.serving import BaseWSGIServer, make_server
 
 from . import groups
 from .additions import applied
@@ -27,10 +27,49 @@ from .cloudwatch import evaluate_alarms
 ACCOUNT_ID = "123456789012"
 HOST = "127.0.0.1"
 TICK_SECONDS = 0.25
+POLL_SECONDS = 0.05  # how soon the server sees that it shall end
+BACKLOG = 128
+
+
+class Connections:
+    """Those of one server, kept alive between requests too: its end does not close them by itself."""
+
+    def __init__(self) -> None:
+        self._open: set[socket.socket] = set()
+        self._over = False
+
+    def add(self, connection: socket.socket) -> None:
+        self._open.add(connection)
+        if self._over:
+            self._cut(connection)
+
+    def discard(self, connection: socket.socket) -> None:
+        self._open.discard(connection)
+
+    def cut(self) -> None:
+        """Those that are there and those whose threads have yet to begin."""
+        self._over = True
+        for connection in list(self._open):
+            self._cut(connection)
+
+    @staticmethod
+    def _cut(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 class QuietHandler(MotoRequestHandler):
     """No line per request: nodes poll several times a second. Faults of the server still go to stderr."""
+
+    connections: ClassVar[Connections]
+
+    def setup(self) -> None:
+        super().setup()
+        self.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.connections.discard(self.connection)
+        super().finish()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         pass
@@ -72,6 +111,8 @@ class AwsServer:
         self.tick_seconds = tick_seconds
         self._lock = threading.RLock()
         self._stop = threading.Event()
+        self._door = threading.Lock()  # held while the server comes, goes or pauses
+        self._server: BaseWSGIServer | None = None
         self._exits = contextlib.ExitStack()
 
     @property
@@ -81,29 +122,66 @@ class AwsServer:
     def __enter__(self) -> AwsServer:
         if AwsServer._running is not None:
             raise RuntimeError("one AwsServer a process: moto's state is global")
-        listener = self._listener or socket.create_server((HOST, 0), backlog=128)
+        listener = self._listener or socket.create_server((HOST, 0), backlog=BACKLOG)
         AwsServer._running = self
         self._exits.callback(setattr, AwsServer, "_running", None)
         self._exits.callback(moto_api_backend.reset)
         self._exits.enter_context(applied())
         self._exits.enter_context(_environment("MOTO_IAM_LOAD_MANAGED_POLICIES", "true"))
         self.port = listener.getsockname()[1]
-        app = OneAtATime(DomainDispatcherApplication(create_backend_app), self._lock)
-        self._server = make_server(
-            HOST, self.port, app, threaded=True, request_handler=QuietHandler, fd=listener.fileno()
-        )
-        listener.close()  # the server has its own duplicate of the descriptor
-        for target in (self._server.serve_forever, self._tick):
-            thread = threading.Thread(target=target, daemon=True, name=f"aws-{target.__name__}")
-            thread.start()
-            self._exits.callback(thread.join, 5)
-        self._exits.callback(self._server.server_close)
-        self._exits.callback(self._server.shutdown)
+        with self._door:
+            self._open(listener)
+        ticker = threading.Thread(target=self._tick, daemon=True, name="aws-tick")
+        ticker.start()
+        self._exits.callback(ticker.join, 5)
+        self._exits.callback(self._leave)
         self._exits.callback(self._stop.set)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
+
+    def pause(self, seconds: float) -> None:
+        """Be gone for a while: connections are cut and new ones refused, then it is back on the same port.
+
+        This is how a restart looks to nodes. It is no restart: moto keeps its state in memory only and would come
+        back empty, so the process goes on, and with it the groups' own clocks. A request under way may have had
+        its effect or not, and nobody is told. Returns when it is back, or at once when the server ends.
+        """
+        with self._door:
+            if self._server is None:
+                return
+            self._close()
+            held = _bound(self.port)  # bound without listening: refused, and nobody else gets the port
+            if self._stop.wait(seconds):
+                held.close()
+                return
+            held.listen(BACKLOG)
+            self._open(held)
+
+    def _open(self, listener: socket.socket) -> None:
+        connections = Connections()
+        handler = type("Handler", (QuietHandler,), {"connections": connections})
+        app = OneAtATime(DomainDispatcherApplication(create_backend_app), self._lock)
+        server = make_server(
+            HOST, self.port, app, threaded=True, request_handler=handler, fd=listener.fileno()
+        )
+        listener.close()  # the server has its own duplicate of the descriptor
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True, name="aws")
+        thread.start()
+        self._server, self._connections, self._thread = server, connections, thread
+
+    def _close(self) -> None:
+        assert self._server is not None
+        self._server.shutdown()
+        self._thread.join(5)  # it closes the listening socket as the last it does
+        self._server = None
+        self._connections.cut()
+
+    def _leave(self) -> None:
+        with self._door:
+            if self._server is not None:
+                self._close()
 
     def _tick(self) -> None:
         while not self._stop.wait(self.tick_seconds):
@@ -113,6 +191,13 @@ class AwsServer:
                         groups.reconcile(group)
                 for metrics in [r for account in cloudwatch_backends.values() for r in account.values()]:
                     evaluate_alarms(metrics)
+
+
+def _bound(port: int) -> socket.socket:
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((HOST, port))
+    return held
 
 
 @contextlib.contextmanager

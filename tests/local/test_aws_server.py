@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from localcloud.aws.server import ACCOUNT_ID, AwsServer, OneAtATime
-from tests.local.cloud_kit import client
+from localcloud.aws.server import ACCOUNT_ID, HOST, AwsServer, OneAtATime
+from tests.local.cloud_kit import client, wait_until
 
 COMMAND = [sys.executable, "-m", "localcloud.aws"]
 
@@ -52,6 +52,63 @@ def test_each_cloud_begins_empty() -> None:
         client("s3", first.endpoint).create_bucket(Bucket="left-behind")
     with AwsServer() as second:
         assert client("s3", second.endpoint).list_buckets()["Buckets"] == []
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except ConnectionResetError:  # it came while the door was closing
+        return False
+    return False
+
+
+def test_a_pause_refuses_connections_cuts_those_that_are_open_and_keeps_the_state() -> None:
+    with AwsServer() as aws, socket.create_connection((HOST, aws.port), timeout=20) as idle:
+        s3, endpoint = client("s3", aws.endpoint), aws.endpoint
+        s3.create_bucket(Bucket="kept")
+        idle.sendall(b"GET /moto-api/data.json HTTP/1.1\r\nHost: local\r\n\r\n")
+        assert idle.recv(12) == b"HTTP/1.1 200", "a connection that stays open between requests"
+        paused = threading.Thread(target=aws.pause, args=(1.0,))
+        paused.start()
+        wait_until(lambda: refused(aws.port), "the pause")
+        while idle.recv(65536):  # until the end that the server made
+            pass
+        paused.join(20)
+        assert not paused.is_alive()
+        assert aws.endpoint == endpoint
+        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["kept"]
+
+
+def test_a_cloud_that_ends_during_a_pause_ends_at_once_and_stays_away() -> None:
+    with AwsServer() as aws:
+        paused = threading.Thread(target=aws.pause, args=(600.0,))
+        paused.start()
+        wait_until(lambda: refused(aws.port), "the pause")
+    paused.join(20)
+    assert not paused.is_alive()
+    assert refused(aws.port)
+    aws.pause(0.0)
+    assert refused(aws.port), "a pause does not open what has ended"
+
+
+def test_sigusr1_is_a_pause_of_the_process(tmp_path: Path) -> None:
+    command = [*COMMAND, "--state", str(tmp_path), "--pause-seconds", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = json.loads(process.stdout.readline())["endpoint"]
+            port = int(endpoint.rpartition(":")[2])
+            client("s3", endpoint).create_bucket(Bucket="kept")
+            process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: refused(port), "the pause")
+            wait_until(lambda: not refused(port), "its end")
+            names = [bucket["Name"] for bucket in client("s3", endpoint).list_buckets()["Buckets"]]
+            assert (names, process.poll()) == (["kept"], None)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
 
 
 def test_two_clouds_in_one_process_are_refused() -> None:

@@ -158,16 +158,17 @@ def test_an_abandoned_way_out_of_the_pool_is_tried_again_with_another(cluster: C
     assert cluster.states(group) == {second: "Pending:Wait"}
 
 
-def test_a_mixed_group_takes_out_of_its_pool_what_it_would_buy(cluster: Cluster, group: str) -> None:
-    cluster.group(group, 0, **cluster.mixed(base=1, on_demand_percent=0))
+def test_a_mixed_group_takes_out_of_its_pool_only_what_it_would_buy(cluster: Cluster, group: str) -> None:
+    cluster.group(group, 1, **cluster.mixed(base=1, on_demand_percent=0))
     put(cluster, group, MaxGroupPreparedCapacity=2)
-    for instance_id in cluster.warm(group):
-        cluster.complete(group, instance_id, "launching", "CONTINUE")
-    kinds = {i: cluster.instance(i).get("InstanceLifecycle", "on-demand") for i in cluster.warm(group)}
-    assert sorted(kinds.values()) == ["on-demand", "spot"]
-    resize(cluster, group, 1)
-    (taken,) = cluster.states(group)
-    assert kinds[taken] == "on-demand"
+    (base,), (spot,) = cluster.states(group), cluster.warm(group)
+    cluster.complete(group, spot, "launching", "CONTINUE")
+    assert cluster.instance(spot)["InstanceLifecycle"] == "spot"
+    cluster.ec2.terminate_instances(InstanceIds=[base])
+    (replacement,) = cluster.states(group)
+    assert replacement != spot, "the base is bought on demand"
+    resize(cluster, group, 2)
+    assert sorted(cluster.states(group)) == sorted([replacement, spot])
 
 
 # ---- health and size
