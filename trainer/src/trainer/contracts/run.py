@@ -48,7 +48,9 @@ class ElasticSettings(Document):
     min_world_nodes: int | None = Field(default=None, ge=1)
     # How long a world that could be smaller waits for the missing members first.
     shrink_after_seconds: float = Field(default=20, ge=0)
-    wait_seconds: float = Field(default=1800, gt=0)  # then the run fails: fewer than min_world_nodes are there
+    wait_seconds: float = Field(
+        default=1800, gt=0
+    )  # then the run fails: fewer than min_world_nodes are there
 
 
 class RunConfig(Document):
@@ -107,7 +109,9 @@ class MemberReport(Document):
     exit_code: int | None = None  # how that generation ended here
     message: str | None = None  # one line on a failure: what, where
     beat: int = Field(default=0, ge=0)
-    unreachable: list[str] = Field(default_factory=list)  # instance ids whose peer port does not answer this node
+    unreachable: list[str] = Field(
+        default_factory=list
+    )  # instance ids whose peer port does not answer this node
 
 
 class RunResult(Document):
