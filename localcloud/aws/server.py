@@ -32,7 +32,7 @@ BACKLOG = 128
 
 
 class Connections:
-    """Those of one server, kept alive between requests too: its end does not close them by itself."""
+    """Those of one server, with requests under way: its end does not close them by itself."""
 
     def __init__(self) -> None:
         self._open: set[socket.socket] = set()
