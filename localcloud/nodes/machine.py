@@ -165,6 +165,8 @@ class NodeMachine(NodeBooks):
         news = self.console.read()
         if self.phase is Phase.BOOTING and self.console.agent_started:
             self.phase, news = Phase.RUNNING, True
+        if self.console.agent_exit is not None:
+            self.exit_code, self.console.agent_exit, news = self.console.agent_exit, None, True
         if self._machine is not None and (code := self._machine.poll()) is not None:
             self._machine = None
             news = True

@@ -22,6 +22,7 @@ from trainer.contracts.run import RunResult
 
 from localcloud import daemons
 from localcloud.facts import Facts
+from localcloud.faults.node import LiveNode
 from localcloud.processes import Identity
 from localcloud.stack import METRICS_PORT, PROBE_ADDRESS, LocalStack
 from localcloud.summary import SCHEMA_FILE
@@ -159,21 +160,14 @@ def test_a_killed_worker_resumes_from_the_last_complete_checkpoint(bed: Bed) -> 
     assert started.returncode == 0, started.stderr
     facts = bed.stack.facts()
     wait_for("a checkpoint", lambda: facts.checkpoint("killed").verified)
-    pids = [process for process in leavings(bed.local) if is_worker(process.pid)]
-    assert pids
-    os.kill(pids[-1].pid, signal.SIGKILL)
+    workers = LiveNode(bed.local, nodes[-1]).workers()
+    assert workers
+    os.kill(workers[-1].pid, signal.SIGKILL)
     result = result_of(facts, "killed")
     assert (result.status, result.step) == ("finished", 300)
     resumed = next(event for event in facts.events("killed", 2) if event["kind"] == "started")
     assert resumed["step"] > 0
     assert bed.in_service() == nodes, "no node was replaced for a killed worker"
-
-
-def is_worker(pid: int) -> bool:
-    try:
-        return b"trainer.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 def test_a_corrupted_shard_ends_the_run_with_its_name_and_keeps_the_nodes(bed: Bed, tmp_path: Path) -> None:
