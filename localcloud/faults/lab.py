@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -20,8 +19,8 @@ from .evidence import RunEvidence, collect
 from .node import InjectionFailed
 from .report import FaultRecord
 from .scene import Scene
-from .timing import Timing, timing
-from .verdict import Finished, Unharmed, Verdict, judge
+from .timing import timing
+from .verdict import Unharmed, Verdict, judge
 
 CONFIG = Path("trainer/examples/fault_run.yaml")
 RUN_LIMIT_SECONDS = 300.0
@@ -156,15 +155,8 @@ class Lab:
             self.steps.say(f"{run}: {fault}")
 
     def _evidence(self, scene: Scene) -> RunEvidence:
-        return collect(self.stack.local, scene.run, scene.facts)
-
-
-def no_timing() -> Timing:
-    return Timing(None, None, None, None, None, None)
-
-
-def clean_state(local: Path) -> None:
-    shutil.rmtree(local, ignore_errors=True)
-
-
-__all__ = ["Finished", "Lab", "lab_stack", "no_timing"]
+        """Of this fault alone: consoles also hold what earlier ones did to the nodes."""
+        found = collect(self.stack.local, scene.run, scene.facts)
+        since = scene.injected_at or 0.0
+        stops = tuple(stop for stop in found.node_stops if stop.time >= since)
+        return replace(found, node_stops=stops)

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
 
 from .evidence import NodeLife, RunEvidence, lost_steps
 
 WARNINGS = ("warning", "error", "critical")
+SHORT_GAP_SECONDS = 1.0  # a save, an evaluation
+USUAL_STEPS = 5  # so many at once are no gap
 WORKERS_ENDED = "workers ended"  # the agent's line at the end of a generation
 
 
@@ -88,9 +92,24 @@ def _idle(evidence: RunEvidence, injected_at: float, recovered_at: float | None)
         end = datetime.fromisoformat(result.finished_at.replace("Z", "+00:00")).timestamp()
     if not evidence.lives:
         return None
-    steps = [e.time for g in evidence.generations for e in g.steps if e.time < end]
-    begin = max(injected_at, max(steps, default=injected_at))
-    return sum(_overlap(life, begin, end) for life in evidence.lives)
+    return sum(
+        _overlap(life, begin, until)
+        for begin, until in _gaps(evidence, injected_at, end)
+        for life in evidence.lives
+    )
+
+
+def _gaps(evidence: RunEvidence, begin: float, end: float) -> list[tuple[float, float]]:
+    """Where no rank 0 made a step for long: a hung rank that is woken to be looked at may make one in between."""
+    steps = sorted(e.time for g in evidence.generations for e in g.steps)
+    usual = median([later - earlier for earlier, later in pairwise(steps)] or [0.0])
+    inside = [time for time in steps if begin < time < end]
+    points = [max([begin, *(time for time in steps if time <= begin)]), *inside, end]
+    return [
+        (max(begin, earlier), later)
+        for earlier, later in pairwise(points)
+        if later - earlier > max(SHORT_GAP_SECONDS, USUAL_STEPS * usual)
+    ]
 
 
 def _overlap(life: NodeLife, begin: float, end: float) -> float:

@@ -130,8 +130,8 @@ def test_the_stack_output_has_the_bounds_at_creation_and_when_full() -> None:
         "region": "us-east-1",
         "pricesAsOf": "2025-06-28",
         "unknown": [],
-        "totalLowAtMaxNodes": 1.3223,
-        "totalHighAtMaxNodes": 1.7167,
+        "totalLowAtMaxNodes": 2.1497,
+        "totalHighAtMaxNodes": 3.3329,
         "unknownAtMaxNodes": [],
     }
 

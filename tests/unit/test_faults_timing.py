@@ -100,3 +100,14 @@ def test_the_first_sign_on_any_node_counts(run: RunEvidence, since: float, secon
 
 def test_a_sign_from_before_the_fault_is_none_of_it():
     assert timing(interrupted(), 109.6).detected_by == "info of i-1: workers ended"
+
+
+def test_a_step_of_a_woken_rank_in_the_middle_does_not_end_the_idle_time():
+    """A hang that the watchdog looks at: the rank is woken for that, makes one step more at 119, and is ended."""
+    run = interrupted()
+    first = run.generations[0]
+    ranks = dict(first.by_rank)
+    rank0 = next(key for key in ranks if key[1] == 0)
+    ranks[rank0] = (*ranks[rank0], ranks[rank0][-1].model_copy(update={"time": 119.0, "step": 7}))
+    woken = replace(run, generations=(replace(first, by_rank=ranks), *run.generations[1:]))
+    assert timing(woken, KILLED_AT).billed_idle_seconds == pytest.approx(24 + 24 + 3 + 11)
