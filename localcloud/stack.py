@@ -47,6 +47,9 @@ class LocalStack:
     node_environment: Mapping[str, str] = field(default_factory=dict)  # settings of a test bed, TRAINER_*
     _outputs: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        self.local = self.local.resolve()  # the engine works in a folder of its own
+
     @cached_property
     def region(self) -> str:
         text = (self.root / f"Pulumi.{STACK}.yaml").read_text()

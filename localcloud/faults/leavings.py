@@ -67,11 +67,12 @@ def kill_once(
             command, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, env=env, cwd=stack.root,
             start_new_session=True,
         )  # fmt: skip
+    ended: int | None = None
     try:
-        process.wait(timeout=after_seconds)
+        ended = process.wait(timeout=after_seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(number)
-    killed, ended = time.monotonic(), process.poll()
+    killed = time.monotonic()
     gone_after = None
     while time.monotonic() - killed < GONE_LIMIT_SECONDS:
         if process.poll() is not None and not daemons.find_leavings(local):
