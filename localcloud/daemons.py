@@ -135,7 +135,7 @@ def end_leavings(local: Path, grace_seconds: float = GRACE_SECONDS) -> list[str]
     left = find_leavings(local)
     lines = [f"{process.pid} {command_line(process.pid)[:120]}" for process in left]
     end(left, min(5.0, grace_seconds))
-    cgroups.remove(local)
+    cgroups.remove(local, patience_seconds=5.0)  # killed processes are gone a moment later
     return lines
 
 

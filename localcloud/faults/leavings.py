@@ -75,7 +75,8 @@ def kill_once(
     killed = time.monotonic()
     gone_after = None
     while time.monotonic() - killed < GONE_LIMIT_SECONDS:
-        if process.poll() is not None and not daemons.find_leavings(local):
+        nothing = not daemons.find_leavings(local) and host_traces(local) <= before
+        if process.poll() is not None and nothing:
             gone_after = time.monotonic() - killed
             break
         time.sleep(0.1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,8 +45,17 @@ def joiner(local: Path, instance_id: str) -> Callable[[], None]:
     return join
 
 
-def remove(local: Path, instance_id: str = "") -> None:
-    """A node's groups, or all of the stack; one that still has processes stays."""
+def remove(local: Path, instance_id: str = "", patience_seconds: float = 0.0) -> None:
+    """A node's groups, or all of the stack; one that still has processes after that time stays."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        _remove(local, instance_id)
+        if not patience_seconds or not left(local) or time.monotonic() > deadline:
+            return
+        time.sleep(0.1)
+
+
+def _remove(local: Path, instance_id: str) -> None:
     for hierarchy in hierarchies():
         top = hierarchy / name_of(local) / instance_id
         for folder, _, _ in os.walk(top, topdown=False):
