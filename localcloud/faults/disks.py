@@ -61,7 +61,7 @@ class BlockedShard:
     def block(cls, node: LiveNode, dataset: str) -> BlockedShard:
         name, version = dataset.split("@")
         found = _shell(
-            node, f"find {STATE}/data/{name}/{version} -type f -size +64k ! -name '*.json' | sort | head -1"
+            node, f"find {STATE}/data/{name}/{version} -type f -name 'train-*' | sort | head -1"
         ).strip()
         if not found:
             raise InjectionFailed(f"{node.instance_id} holds no shard of {dataset}")

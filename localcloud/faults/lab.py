@@ -24,6 +24,7 @@ from .verdict import Unharmed, Verdict, judge
 
 CONFIG = Path("trainer/examples/fault_run.yaml")
 RUN_LIMIT_SECONDS = 300.0
+STOP_LIMIT_SECONDS = 150.0  # the agent gives hung workers 100
 SERVICE_LIMIT_SECONDS = 180.0
 LARGEST_GROUP = 6  # while replacements start before what they replace is gone
 NOTICE_SECONDS = 120.0
@@ -150,7 +151,12 @@ class Lab:
         try:
             Up(self.stack, self.steps).trainer("run", "stop", "--run", run)
             facts = self.stack.facts()
-            wait_until(f"{run} to stop", 60, lambda: facts.run_result(run) is not None, self.steps.say)
+            wait_until(
+                f"{run} to stop",
+                STOP_LIMIT_SECONDS,
+                lambda: facts.run_result(run) is not None,
+                self.steps.say,
+            )
         except StepFailed as fault:
             self.steps.say(f"{run}: {fault}")
 
