@@ -66,6 +66,8 @@ def kill_once(
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, env=env, cwd=stack.root,
             start_new_session=True,
+            # As in the foreground of a terminal, whatever this command's own parent ignores.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
     ended: int | None = None
     try:
