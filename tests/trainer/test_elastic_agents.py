@@ -92,7 +92,8 @@ def test_a_world_grows_at_one_step_shrinks_when_a_node_leaves_and_loses_no_step(
     first = cloud.boot(first_id)  # the smaller id: it will lead, although it came later
     wait_for_world(cloud, "elastic", first, second)
     assert cloud.report("elastic", second_id).exit_code is None  # running again
-    alone, together = second.events("elastic", 1), first.events("elastic", 2)
+    grown = cloud.generation("elastic")  # 2, or later where a busy machine needed another try
+    alone, together = second.events("elastic", 1), first.events("elastic", grown)
     assert alone[-1].kind == "stopped" and alone[-1].saved
     assert together[0].step == alone[-1].step  # where the small world stopped
     stops = list(second.folder.glob("runs/elastic/gen-0001/stop"))
@@ -100,8 +101,9 @@ def test_a_world_grows_at_one_step_shrinks_when_a_node_leaves_and_loses_no_step(
     first.imds.interrupt()
     assert first.join() == Exit.STOPPED_SAVED
     wait_for_world(cloud, "elastic", second)
-    assert cloud.generation("elastic") == 3
-    assert second.events("elastic", 3)[0].step == second.events("elastic", 2)[-1].step
+    shrunk = cloud.generation("elastic")
+    assert shrunk > grown
+    assert second.events("elastic", shrunk)[0].step == second.events("elastic", grown)[-1].step
     assert second.state.get("trainer_lost_steps_total") == 0
     stop(cloud, "elastic")
 
