@@ -1,6 +1,6 @@
 """`make faults`: every fault on a local cloud of machines, judged; `docs/faults.md` with the figures.
 
-python -m localcloud.faults [--only NAME ...] [--fast] [--seed N] [--time-factor F] [--list] [--json]
+python -m localcloud.faults [--only NAME ...] [--fast] [--resume] [--seed N] [--time-factor F] [--list] [--json]
 
 Without `--only` and `--fast` the report is written. It takes about half an hour; each fault says how it went as it
 ends. Exit code 1 if one failed.
@@ -14,7 +14,6 @@ import os
 import platform
 import random
 import sys
-import time
 from datetime import date
 from pathlib import Path
 
@@ -26,10 +25,11 @@ from ..steps import EXIT_FAILED, EXIT_INTERRUPTED, StepFailed
 from ..toolchain import ROOT, Failed
 from .catalog import FAULTS, Fault, by_name
 from .lab import Lab, lab_stack
-from .leavings import kill_make_up
+from .leavings import GROUP, kill_make_up
 from .report import FaultRecord, Header, print_table, render
 
 REPORT = ROOT / "docs" / "faults.md"
+RECORDS = ROOT / "dist" / "faults.jsonl"  # of the last whole pass
 TIME_FACTOR = 0.25
 KILLS = 10
 
@@ -43,18 +43,37 @@ def in_order(faults: list[Fault], seed: int) -> list[Fault]:
 
 
 def run(
-    stack: LocalStack, faults: list[Fault], kills: int, seed: int, time_factor: float, console: Console
+    stack: LocalStack,
+    faults: list[Fault],
+    lab: tuple[int, float],
+    kept: list[FaultRecord],
+    whole: bool,
+    console: Console,
 ) -> list[FaultRecord]:
-    records: list[FaultRecord] = []
-    driver = "machine"
-    with Lab(lab_stack(stack, driver, time_factor), console, seed, time_factor) as lab:
-        records.append(lab.run_reference(2))
+    """The reference, then each fault; every record is kept on disk as it is made."""
+    seed, time_factor = lab
+    done = {record.name for record in kept}
+    records = list(kept)
+    with Lab(lab_stack(stack, "machine", time_factor), console, seed, time_factor) as laboratory:
+        records.insert(0, laboratory.run_reference(2))
         for fault in in_order(faults, seed):
-            records.append(lab.run(fault))
-            stack.file("faults.jsonl").write_text("".join(record.to_json() for record in records))
-    if kills:
-        records += kill_make_up(stack, kills, seed, console)
+            if fault.name not in done:
+                records.append(laboratory.run(fault))
+                if whole:
+                    keep(records)
     return records
+
+
+def keep(records: list[FaultRecord]) -> None:
+    RECORDS.parent.mkdir(exist_ok=True)
+    RECORDS.write_text("".join(record.to_json() for record in records))
+
+
+def passed_before() -> list[FaultRecord]:
+    """Of the last pass, those faults that need not be done again."""
+    lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
+    records = [FaultRecord.from_json(line) for line in lines]
+    return [record for record in records if record.verdict.passed and record.group != "reference"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults, and no report")
     parser.add_argument("--fast", action="store_true", help="the subset that `make test` runs, and no report")
+    parser.add_argument("--resume", action="store_true", help="keep what passed in the last whole pass")
     parser.add_argument("--list", action="store_true", help="name all faults and what they do")
     parser.add_argument("--seed", type=int, default=1, help="of the order and of the moments of kills")
     parser.add_argument("--time-factor", type=float, default=TIME_FACTOR, help="of waits that AWS dictates")
@@ -89,12 +109,14 @@ def main(argv: list[str] | None = None) -> int:
                 return 2
             chosen.append(fault)
     whole = not (asked.fast or asked.only)
-    began = time.monotonic()
     try:
         stack = LocalStack(tools(), asked.local)
         with stack.alone():
-            kills = asked.kills if whole else 0
-            records = run(stack, chosen, kills, asked.seed, asked.time_factor, console)
+            kept = passed_before() if asked.resume and whole else []
+            records = run(stack, chosen, (asked.seed, asked.time_factor), kept, whole, console)
+            if whole and asked.kills and not any(record.group == GROUP for record in kept):
+                records += kill_make_up(stack, asked.kills, asked.seed, console)
+                keep(records)
     except KeyboardInterrupt:
         print("make faults: interrupted; nothing is left running", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -107,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     if whole:
         header = Header(
             date=date.today().isoformat(), machine=_machine(), driver="machine", seed=asked.seed,
-            time_factor=asked.time_factor, wall_seconds=time.monotonic() - began,
+            time_factor=asked.time_factor, wall_seconds=sum(record.seconds for record in records),
         )  # fmt: skip
         REPORT.write_text(render(records, header))
         console.print(f"report: {REPORT}", highlight=False)
