@@ -13,9 +13,11 @@ AGENT_STARTED = (
     "done",
 )  # by the start hook; by user data, which leaves the start to systemd
 FAILED = "FAILED "
-# What systemd says of the agent's unit on a machine node.
+# On a machine node: what systemd says of the agent's unit, and the agent's own last line (systemd tells no end that
+# counts as a success).
 UNIT_STARTED = re.compile(r"Started trainer\.service\b")
 UNIT_ENDED = re.compile(r"trainer\.service: Main process exited, code=exited, status=(\d+)")
+AGENT_LEAVES = re.compile(r'(?=.*"event": "(?:leaving|agent ended)).*"code": (\d+)')
 
 
 def parse(line: str) -> tuple[float, str] | None:
@@ -60,7 +62,7 @@ class Console:
             parsed = parse(line)
             if UNIT_STARTED.search(line):
                 self.agent_started = True
-            if (ended := UNIT_ENDED.search(line)) is not None:
+            if (ended := UNIT_ENDED.search(line) or AGENT_LEAVES.search(line)) is not None:
                 self.agent_exit = int(ended[1])
             if parsed is not None and self.boot_seconds is None:
                 self._step(*parsed)

@@ -27,6 +27,7 @@ from localcloud.faults.node import LiveNode
 from localcloud.nodes import control
 from localcloud.processes import command_line
 from localcloud.stack import LocalStack
+from localcloud.story import read_launch
 from localcloud.toolchain import paths
 
 pytestmark = pytest.mark.machine
@@ -191,6 +192,13 @@ def test_a_reboot_keeps_what_the_node_wrote_and_runs_no_user_data_again(
     assert "Started trainer.service" in after
     assert "bootstrap:" not in after, "user data runs once in an instance's life"
     assert node.instance_id in lab.stack.groups()[0].in_service
+
+
+def test_the_install_is_offline_and_the_phases_of_a_launch_are_told(lab: Lab, nodes: list[LiveNode]) -> None:
+    for node in nodes:
+        told = read_launch(node.folder, "none")
+        assert told.boot and told.fetch and told.install and told.selfcheck
+        assert told.rendezvous is None, "it has trained in no run yet"
 
 
 @pytest.mark.parametrize("fault", ["reference", *[fault.name for fault in FAULTS if fault.fast]])
