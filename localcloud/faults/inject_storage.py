@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 
 from trainer.contracts import keys
 from trainer.contracts.node_document import SCHEMA_VERSION
@@ -13,6 +14,7 @@ from trainer.exit_codes import Exit
 
 from . import disks
 from .inject_node import crash_node
+from .node import LiveNode
 from .scene import Scene
 
 SMALL_MEBIBYTES = 8
@@ -20,21 +22,20 @@ SHM = "/dev/shm"  # noqa: S108 - a node's own, which is to be full
 
 
 def disk_full(scene: Scene) -> None:
-    folder = disks.checkpoints_folder(scene.run)
-    leader = scene.leader
-    disks.mount_small(leader, folder, SMALL_MEBIBYTES)
-    scene.undo.callback(disks.unmount, leader, folder)
-    scene.mark()
-    disks.fill(leader, folder)
+    _harm_checkpoint_disk(scene, disks.fill)
 
 
 def disk_read_only(scene: Scene) -> None:
-    folder = disks.checkpoints_folder(scene.run)
-    leader = scene.leader
+    _harm_checkpoint_disk(scene, disks.read_only)
+
+
+def _harm_checkpoint_disk(scene: Scene, harm: Callable[[LiveNode, str], None]) -> None:
+    """The leader's, since rank 0 writes; a small one in its place, so that the harm is the run's alone."""
+    folder, leader = disks.checkpoints_folder(scene.run), scene.leader
     disks.mount_small(leader, folder, SMALL_MEBIBYTES)
     scene.undo.callback(disks.unmount, leader, folder)
     scene.mark()
-    disks.read_only(leader, folder)
+    harm(leader, folder)
 
 
 def shm_full(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from ..processes import Identity
 from .cloud import InstanceFacts
 from .console import Console
 from .driver import Node, Phase, exit_name
-from .metadata import MetadataService, Show
+from .metadata import Facts, MetadataService, Show
 from .site import Site
 
 ENDS = (Show.SPOT, Show.TERMINATING)  # other notices leave it to the group to take the node out later
@@ -53,6 +53,22 @@ class NodeBooks:
             self.announced,
             self.settled,
             self.reboots_obeyed,
+        )
+
+    def configure_metadata(self, facts: InstanceFacts, address: str) -> None:
+        """Who the node is, as its metadata service tells it; `address`: what local-ipv4 says."""
+        self.metadata.configure(
+            Facts(
+                instance_id=self.instance_id,
+                instance_type=facts.instance_type,
+                availability_zone=facts.availability_zone,
+                region=self.site.region,
+                address=address,
+                life_cycle=facts.life_cycle,
+                image_id=facts.image_id,
+                account_id=self.site.account_id,
+                role=facts.role,
+            )
         )
 
     def first_record(self, facts: InstanceFacts, user_data: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from . import cgroups
 from .books import NodeBooks, as_record
 from .cloud import InstanceFacts
 from .driver import Phase
-from .metadata import Facts, MetadataService, Show, die_with_parent
+from .metadata import MetadataService, Show, die_with_parent
 from .names import private_name
 from .namespaces import connection_inside
 from .network import METADATA, CloudNetwork, Placement, resolver, run
@@ -82,19 +82,7 @@ class NodeMachine(NodeBooks):
             folder.mkdir(parents=True, exist_ok=True)
         self._write_seed(user_data)
         self._write_image_settings()
-        self.metadata.configure(
-            Facts(
-                instance_id=self.instance_id,
-                instance_type=facts.instance_type,
-                availability_zone=facts.availability_zone,
-                region=self.site.region,
-                address=self.place.address,
-                life_cycle=facts.life_cycle,
-                image_id=facts.image_id,
-                account_id=self.site.account_id,
-                role=facts.role,
-            )
-        )
+        self.configure_metadata(facts, self.place.address)
         self.record = self.first_record(facts, user_data)
         self.power_on()
         self.network.open_door(self.address, self.place, self.site.metrics_port)

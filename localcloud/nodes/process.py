@@ -15,7 +15,7 @@ from ..processes import end, identify, marked
 from .books import NodeBooks, as_record
 from .cloud import InstanceFacts
 from .driver import Phase
-from .metadata import Facts, MetadataService, Show
+from .metadata import MetadataService, Show
 from .site import SHUTDOWN_SECONDS, SYSTEM_PATH, Site
 
 NODE_MARKER = (
@@ -76,19 +76,7 @@ class NodeProcess(NodeBooks):
             image.symlink_to(self.site.image_dir)
         script = self.folder / "user-data"
         script.write_bytes(user_data)
-        self.metadata.configure(
-            Facts(
-                instance_id=self.instance_id,
-                instance_type=facts.instance_type,
-                availability_zone=facts.availability_zone,
-                region=self.site.region,
-                address=self.address,
-                life_cycle=facts.life_cycle,
-                image_id=facts.image_id,
-                account_id=self.site.account_id,
-                role=facts.role,
-            )
-        )
+        self.configure_metadata(facts, self.address)
         self.show_metadata(Show.QUIET)
         self.record = self.first_record(facts, user_data)
         self._start(["bash", str(script)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,7 +159,7 @@ def test_a_log_that_is_not_there_is_never_created(tmp_path: Path, monkeypatch: p
     assert XidReader.open(kmsg) is None and not kmsg.exists()
 
 
-@pytest.mark.skipif(shutil.which("journalctl") is None, reason="there is no journalctl here")
+@pytest.mark.machine
 def test_the_real_journalctl_takes_the_arguments() -> None:
     reader = XidReader.open()
     assert reader is not None and reader.journalctl is not None
