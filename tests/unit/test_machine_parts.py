@@ -17,7 +17,7 @@ from localcloud.nodes.network import endpoint_address, interface_of, resolver, r
     [
         (b"[12705.123456] cloud-init[123]: bootstrap: fetch s3://b/k\n", "bootstrap: fetch s3://b/k"),
         (b'[    1.5] trainer[200]: {"event": "selfcheck done"}\r\n', '{"event": "selfcheck done"}'),
-        (b"[    1.5] systemd[1]: Started trainer.service - Training agent.\n", "Started trainer.service - Training agent."),
+        (b"[    1.5] systemd[1]: Started trainer.service\n", "Started trainer.service"),
         (b"Debian GNU/Linux 12 host console\n", "Debian GNU/Linux 12 host console"),
         (b"error: no name and number before it: kept\n", "error: no name and number before it: kept"),
     ],
