@@ -124,7 +124,8 @@ def forget(local: Path, name: str) -> None:
 
 def find_leavings(local: Path) -> list[Identity]:
     """Every process that belongs to this `.local`, whoever started it and whether or not its starter lives."""
-    return marked(MARKER, str(local.resolve()))
+    found = marked(MARKER, str(local.resolve()))
+    return found + [process for process in cgroups.processes(local) if process not in found]
 
 
 def end_leavings(local: Path, grace_seconds: float = GRACE_SECONDS) -> list[str]:

@@ -89,13 +89,14 @@ def launch_phases(
 
 
 def print_launches(launches: Sequence[LaunchPhases], console: Console) -> None:
+    """A row a phase, a column a node: ids are long, and phases are many."""
     table = Table(title="seconds from launch to first step", title_justify="left")
-    table.add_column("node", no_wrap=True)
-    for phase in PHASES:
-        table.add_column(phase, justify="right", no_wrap=True)
+    table.add_column("phase", no_wrap=True)
     for launch in launches:
-        values = [getattr(launch, phase) for phase in PHASES]
-        table.add_row(launch.node, *("-" if value is None else f"{value:.1f}" for value in values))
+        table.add_column(launch.node, justify="right", no_wrap=True)
+    for phase in PHASES:
+        values = [getattr(launch, phase) for launch in launches]
+        table.add_row(phase, *("-" if value is None else f"{value:.1f}" for value in values))
     console.print(table)
 
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..processes import Identity, identify
+
 ROOT = Path("/sys/fs/cgroup")
 # Of the older kind there is one hierarchy for each controller: systemd's own (two where it mixes both kinds), and
 # memory to be able to tell its use.
@@ -43,6 +45,16 @@ def joiner(local: Path, instance_id: str) -> Callable[[], None]:
             file.write_text(str(os.getpid()))
 
     return join
+
+
+def processes(local: Path, instance_id: str = "") -> list[Identity]:
+    """Everything that runs in a node's groups, or in all of the stack: also a machine whose nspawn was killed."""
+    pids: set[int] = set()
+    for hierarchy in hierarchies():
+        for folder, _, _ in os.walk(hierarchy / name_of(local) / instance_id):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                pids |= {int(line) for line in (Path(folder) / "cgroup.procs").read_text().split()}
+    return [found for pid in sorted(pids - {0}) if (found := identify(pid)) is not None and found.alive()]
 
 
 def remove(local: Path, instance_id: str = "", patience_seconds: float = 0.0) -> None:

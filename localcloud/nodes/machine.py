@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from ..processes import identify
+from ..processes import end, identify
 from ..toolchain import rootfs
 from . import cgroups
 from .books import NodeBooks, as_record
@@ -136,7 +136,9 @@ class NodeMachine(NodeBooks):
         self._shut_down(now, Phase.STOPPED)
 
     def crash(self) -> None:
-        """The power fails."""
+        """The power fails: nspawn's death alone would leave the machine running."""
+        for process in cgroups.processes(self.site.local, self.instance_id):
+            process.send(signal.SIGKILL)
         if self._machine is not None:
             self._machine.kill()
 
@@ -198,6 +200,7 @@ class NodeMachine(NodeBooks):
 
     def _let_go(self) -> None:
         """What the node had of the host is given back; its files stay."""
+        end(cgroups.processes(self.site.local, self.instance_id), grace_seconds=0)
         if self._off is not Phase.STOPPED:
             self.network.close_door(self.address)
         self.metadata.stop()

@@ -24,7 +24,7 @@ from localcloud.faults import leavings
 from localcloud.faults.catalog import FAULTS
 from localcloud.faults.lab import Lab, lab_stack
 from localcloud.faults.node import LiveNode
-from localcloud.nodes import control
+from localcloud.nodes import cgroups, control
 from localcloud.processes import command_line
 from localcloud.stack import LocalStack
 from localcloud.story import read_launch
@@ -194,6 +194,17 @@ def test_a_reboot_keeps_what_the_node_wrote_and_runs_no_user_data_again(
     assert node.instance_id in lab.stack.groups()[0].in_service
 
 
+def test_a_power_cut_leaves_nothing_of_the_machine_and_the_group_replaces_it(
+    lab: Lab, nodes: list[LiveNode]
+) -> None:
+    node = nodes[0]
+    assert cgroups.processes(lab.stack.local, node.instance_id)
+    assert control.give_order(lab.stack.local, "crash", node.instance_id)[0] == "done"
+    wait_for("its end", lambda: not cgroups.processes(lab.stack.local, node.instance_id), 15)
+    wait_for("its replacement", lambda: node.instance_id not in lab.stack.groups()[0].in_service, 30)
+    wait_for("two in service", lambda: len(lab.stack.groups()[0].in_service) == 2, 60)
+
+
 def test_the_install_is_offline_and_the_phases_of_a_launch_are_told(lab: Lab, nodes: list[LiveNode]) -> None:
     for node in nodes:
         told = read_launch(node.folder, "none")
@@ -213,3 +224,12 @@ def test_make_up_killed_at_a_random_moment_leaves_nothing(lab: Lab) -> None:
     record = leavings.kill_once(lab.stack, "kill -9", signal.SIGKILL, after, Console(file=io.StringIO()))
     assert record.verdict.passed, record.verdict
     assert os.path.exists(lab.stack.local), "the laboratory's own stack lives on"
+
+
+def test_machines_whose_driver_was_killed_are_found_and_ended(lab: Lab, nodes: list[LiveNode]) -> None:
+    driver = daemons.running(lab.stack.local, "nodes")
+    assert driver is not None and driver.identity.send(signal.SIGKILL)
+    wait_for("the driver's end", lambda: not driver.identity.alive(), 10)
+    assert lab.stack.end_everything(), "what is left is told"
+    assert all(not cgroups.processes(lab.stack.local, node.instance_id) for node in nodes)
+    assert daemons.find_leavings(lab.stack.local) == []
