@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainer.contracts import keys
 from trainer.contracts.run import Generation
@@ -17,6 +18,7 @@ from ..gateway.control import Rule, clear, set_rules
 from ..nodes import control
 from ..stack import LocalStack
 from ..steps import StepFailed, wait_until
+from ..story import state_dir
 from .evidence import AgentLine, NodeStop, read_console
 from .node import InjectionFailed, LiveNode
 
@@ -82,15 +84,19 @@ class Scene:
     def step(self) -> int:
         """The newest step that any node's rank 0 has recorded."""
         newest = 0
-        for path in (self.stack.local / "nodes").glob(
-            f"i-*/root/var/lib/trainer/runs/{self.run}/gen-*/events-rank0.jsonl"
-        ):
+        for path in self._rank0_events():
             for line in path.read_text(errors="replace").splitlines()[-3:]:
                 try:
                     newest = max(newest, int(json.loads(line).get("step") or 0))
                 except ValueError:  # it is being written
                     continue
         return newest
+
+    def _rank0_events(self) -> list[Path]:
+        """Of every node that was rank 0 in a generation of the run."""
+        nodes = (self.stack.local / "nodes").glob("i-*")
+        folders = [state_dir(node) / "runs" / self.run for node in nodes]
+        return [path for folder in folders for path in folder.glob("gen-*/events-rank0.jsonl")]
 
     def agent_lines(self) -> list[AgentLine]:
         return [line for lines, _ in self._consoles() for line in lines]
@@ -119,9 +125,7 @@ class Scene:
                 return True
             return any(
                 path.stat().st_size and '"step"' in path.read_text(errors="replace")
-                for path in (self.stack.local / "nodes").glob(
-                    f"i-*/root/var/lib/trainer/runs/{self.run}/gen-*/events-rank0.jsonl"
-                )
+                for path in self._rank0_events()
                 if int(path.parent.name.removeprefix("gen-")) > first
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from abc import ABC, abstractmethod
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +19,7 @@ from .site import Site
 ENDS = (Show.SPOT, Show.TERMINATING)  # other notices leave it to the group to take the node out later
 
 
-class NodeBooks:
+class NodeBooks(ABC):
     """Base of `NodeProcess` and `NodeMachine`: the books are the same, what they are kept of is not."""
 
     driver = ""
@@ -96,10 +97,11 @@ class NodeBooks:
                 self.notice["terminatesAt"] = terminates_at.timestamp()
         self.write()
 
+    @abstractmethod
     def show_metadata(
         self, show: Show, terminates_at: datetime | None = None, code: str | None = None
     ) -> None:
-        raise NotImplementedError
+        """Restart the metadata service so that it shows this. Raises MetadataFailed."""
 
     def processes(self) -> dict[str, Any]:
         """Which processes make the node up, for the record."""
