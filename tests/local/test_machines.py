@@ -51,7 +51,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def nodes(lab: Lab) -> list[LiveNode]:
     found = [LiveNode(lab.stack.local, id_) for group in lab.stack.groups() for id_ in group.in_service]
-    assert len(found) == 2
+    assert len(found) >= 2, "some faults are about three nodes"
     return found
 
 
