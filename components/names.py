@@ -6,6 +6,7 @@ spells them.
 
 from dataclasses import dataclass
 
+from components.iam import partition
 from components.settings import Settings
 
 
@@ -31,6 +32,22 @@ class StackNames:
     node_log_group: str
     """The CloudWatch log group that nodes write to."""
 
+    access_logs_bucket: str
+    """Bucket of the other buckets' access logs."""
+
+    runs_topic: str
+    """The SNS topic on which nodes tell that a run finished or failed."""
+
+    session_document: str
+    """The Session Manager document that sessions on nodes are opened with, and logged by."""
+
+    session_log_group: str
+    """The CloudWatch log group of those sessions."""
+
+    def arn(self, service: str, rest: str) -> str:
+        """The ARN of something of this stack's region and account."""
+        return f"arn:{partition(self.region)}:{service}:{self.region}:{self.account_id}:{rest}"
+
     def auto_scaling_group(self, group: str) -> str:
         """The name in AWS of a GPU group of the configuration."""
         return f"{self.base_name}-{group}"
@@ -46,6 +63,10 @@ def stack_names(settings: Settings) -> StackNames:
         artifacts_bucket=f"{base}-artifacts-{account}",
         dataset_buckets={d.name: f"{base}-data-{d.name}-{account}" for d in settings.datasets},
         node_log_group=f"/{base}/nodes",
+        access_logs_bucket=f"{base}-access-logs-{account}",
+        runs_topic=f"{base}-runs",
+        session_document=f"{base}-session",
+        session_log_group=f"/{base}/sessions",
     )
 
 

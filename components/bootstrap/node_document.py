@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = 1
@@ -48,6 +48,14 @@ class NodeFacts:
     max_replacements: int  # failed boots of the group an hour before its launches are suspended
     log_group: str
     metrics_port: int
+    read_paths: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dataset -> read path and folder
+    scratch: tuple[str, str] | None = None  # owner of the instance-store disks and where they are mounted
+    lustre_key: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)  # environment variable -> name of the secret
+    max_run_hours: float | None = None
+    idle_stop_minutes: int | None = None
+    runs_topic_arn: str | None = None
+    prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by type, as HourlyPrice has it
 
 
 def node_document(facts: NodeFacts) -> str:
@@ -65,7 +73,7 @@ def node_document(facts: NodeFacts) -> str:
             "autoScalingGroup": facts.auto_scaling_group,
             "region": facts.region,
             "artifactsBucket": bucket,
-            "datasets": _dataset_locations(facts.dataset_buckets),
+            "datasets": _dataset_locations(facts.dataset_buckets, facts.read_paths),
             "release": {**_artifact(bucket, facts.release_sha256), "version": facts.release_version},
             "interpreter": facts.interpreter,
             "torch": torch,
@@ -91,6 +99,19 @@ def node_document(facts: NodeFacts) -> str:
             "logGroup": facts.log_group,
             "metricsPort": facts.metrics_port,
             "trainingPort": TRAINING_PORT,
+            "secrets": dict(facts.secrets),
+            "prices": {name: dict(price) for name, price in facts.prices.items()},
+            **_without_none(
+                {
+                    "scratch": {"owner": facts.scratch[0], "path": facts.scratch[1]}
+                    if facts.scratch
+                    else None,
+                    "lustreKey": facts.lustre_key,
+                    "maxRunHours": facts.max_run_hours,
+                    "idleStopMinutes": facts.idle_stop_minutes,
+                    "runsTopicArn": facts.runs_topic_arn,
+                }
+            ),
         }
     )
 
@@ -147,8 +168,16 @@ def _artifact(bucket: str, sha256: str) -> dict[str, str]:
     return {"uri": f"s3://{bucket}/{artifact_key(sha256)}", "sha256": sha256}
 
 
-def _dataset_locations(buckets: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    return {name: {"bucket": bucket, "prefix": dataset_prefix(name)} for name, bucket in buckets.items()}
+def _dataset_locations(
+    buckets: Mapping[str, str], read_paths: Mapping[str, tuple[str, str]] | None = None
+) -> dict[str, dict[str, str]]:
+    locations = {
+        name: {"bucket": bucket, "prefix": dataset_prefix(name), "readPath": "sync"}
+        for name, bucket in buckets.items()
+    }
+    for name, (read_path, folder) in (read_paths or {}).items():
+        locations[name] |= {"readPath": read_path, "path": folder}
+    return locations
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

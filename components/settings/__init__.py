@@ -2,7 +2,8 @@
 
 from .engine_config import from_pulumi
 from .faults import Fault, SettingsError
-from .load import load
-from .model import GpuGroupSettings, Settings
+from .group_model import GpuGroupSettings
+from .load import advice, load
+from .model import Settings
 
-__all__ = ["Fault", "GpuGroupSettings", "Settings", "SettingsError", "from_pulumi", "load"]
+__all__ = ["Fault", "GpuGroupSettings", "Settings", "SettingsError", "advice", "from_pulumi", "load"]

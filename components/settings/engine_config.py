@@ -9,7 +9,7 @@ from typing import Any
 from components.catalog import nearest
 
 from .faults import NAMESPACE, Fault, SettingsError
-from .load import load
+from .load import advice, load
 from .model import Settings
 
 
@@ -25,9 +25,12 @@ def from_pulumi() -> Settings:
     # pulumi.Config reads keys that one already knows; a misspelt key shows only in the whole map.
     values, faults = parse({**get_config_env(), **CONFIG.get()})
     try:
-        return load(pulumi.get_stack(), values, faults)
+        settings = load(pulumi.get_stack(), values, faults)
     except SettingsError as error:
         raise pulumi.RunError(str(error)) from None
+    for finding in advice(settings):
+        (pulumi.warn if finding.level == "warning" else pulumi.info)(finding.told)
+    return settings
 
 
 def parse(config: Mapping[str, str]) -> tuple[dict[str, Any], list[Fault]]:

@@ -1,14 +1,18 @@
-"""A fault of the configuration, and all of them in one message."""
+"""What a validator finds in the configuration, and all of it in one message."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 NAMESPACE = "gpu-training"
 
 Path = tuple[str | int, ...]
+Level = Literal["error", "warning", "info"]
+Check = TypeVar("Check", bound=Callable[..., Any])
+_LEVEL = "validator_level"
 
 
 @dataclass(frozen=True)
@@ -19,10 +23,40 @@ class Fault:
     wrong: str
     remedy: str
     nearest: str | None = None
+    # Who found it: a validator's id, or "shape" for faults of single keys and values. Level error: nothing is
+    # declared; warning and info: told, and the stack goes on.
+    validator: str = field(default="shape", compare=False)
+    level: Level = field(default="error", compare=False)
 
     def __str__(self) -> str:
         hint = f" (nearest match: {self.nearest})" if self.nearest else ""
         return f"{config_path(self.path)}: {self.wrong}; {self.remedy}{hint}"
+
+    @property
+    def told(self) -> str:
+        """The line with the id under which the validator can be suppressed."""
+        return str(self) if self.validator == "shape" else f"{self} [{self.validator}]"
+
+
+def warning(check: Check) -> Check:
+    """Marks a validator whose findings stop nothing: what AWS allows and few people want."""
+    setattr(check, _LEVEL, "warning")
+    return check
+
+
+def info(check: Check) -> Check:
+    """Marks a validator whose findings are for information."""
+    setattr(check, _LEVEL, "info")
+    return check
+
+
+def level_of(check: Callable[..., Any]) -> Level:
+    return getattr(check, _LEVEL, "error")
+
+
+def id_of(check: Callable[..., Any]) -> str:
+    """The name under which a validator is told and suppressed: its function's, with dashes."""
+    return check.__name__.replace("_", "-")
 
 
 class SettingsError(ValueError):
@@ -31,7 +65,7 @@ class SettingsError(ValueError):
     def __init__(self, stack: str, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        lines = "".join(f"\n  {fault}" for fault in self.faults)
+        lines = "".join(f"\n  {fault.told}" for fault in self.faults)
         super().__init__(f"{count} in the configuration of stack '{stack}':{lines}")
 
 

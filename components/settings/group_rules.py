@@ -16,7 +16,8 @@ from components.catalog import (
 )
 
 from .faults import Fault, Path
-from .model import GpuGroupSettings, Settings
+from .group_model import GpuGroupSettings
+from .model import Settings
 
 GroupRule = Callable[[GpuGroupSettings, Path, Settings], Iterator[Fault]]
 

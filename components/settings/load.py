@@ -17,7 +17,7 @@ def load(stack: str, namespace: Mapping[str, Any], already_found: Sequence[Fault
     """Settings from the parsed values of the namespace `gpu-training`.
 
     Raises SettingsError with all faults at once: those already found, those of single values, and those that
-    the sound values have together.
+    the sound values have together. What is no error, `advice` tells.
     """
     faults = list(already_found)
     given = {**namespace, "stack": stack}
@@ -31,10 +31,20 @@ def load(stack: str, namespace: Mapping[str, Any], already_found: Sequence[Fault
         shape, broken = shape_faults(Settings, invalid.errors(include_url=False))
         faults += shape
         settings = sound_part(Settings, given, broken)
-    faults += judge(settings)
+    faults += [fault for fault in judge(settings) if fault.level == "error"]
     if faults:
         raise SettingsError(stack, sorted(faults, key=_reading_order))
     return settings
+
+
+def advice(settings: Settings) -> list[Fault]:
+    """Warnings and information about settings without errors, and what was suppressed, for whoever deploys."""
+    found = [fault for fault in judge(settings) if fault.level != "error"]
+    found += [
+        Fault(("suppressValidators", id_), "suppressed", reason, validator=id_, level="info")
+        for id_, reason in settings.suppress_validators.items()
+    ]
+    return sorted(found, key=_reading_order)
 
 
 def _reading_order(fault: Fault) -> tuple[int, list[tuple[int, str]]]:

@@ -9,37 +9,13 @@ descriptions are what docs/configuration.md prints.
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-NAME = r"^[a-z][a-z0-9-]{0,30}$"
-
-
-class BrokenField(AttributeError):
-    """A field was read that is absent because its value in the configuration is at fault."""
-
-
-class Section(BaseModel):
-    """Strict: "3" is no number and unknown keys are faults."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        allow_inf_nan=False,
-    )
-
-    if not TYPE_CHECKING:  # for the type checker every field is there
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for absent attributes only."""
-            if name in type(self).model_fields:
-                raise BrokenField(f"{type(self).__name__}.{name} has no sound value")
-            return super().__getattr__(name)
+from .group_model import GpuGroupSettings
+from .section import Section
+from .storage_model import AccessLogs, DatasetSettings, LustreSettings
 
 
 class Kms(Section):
@@ -58,25 +34,48 @@ class Kms(Section):
     )
 
 
+class ExistingNetwork(Section):
+    """A VPC that exists already: the stack adds the nodes' security group to it and nothing else."""
+
+    vpc_id: str = Field(
+        pattern=r"^vpc-[0-9a-f]{8,17}$", examples=["vpc-0123456789abcdef0"], description="Id of the VPC."
+    )
+    subnet_ids: dict[str, str] = Field(
+        min_length=1,
+        examples=[{"us-east-1a": "subnet-0123456789abcdef0"}],
+        description="A private subnet for each of `availabilityZones`. From it nodes reach S3 and the AWS "
+        "services that they call, by NAT or by endpoints.",
+    )
+
+
 class NetworkSettings(Section):
     """The VPC: a public and a private subnet in every named zone; nodes live in the private ones."""
 
     cidr: str = Field(
         default="10.42.0.0/16",
         description="Private address range (RFC 1918) of the VPC, /16 to /21. Every zone owns a slot of "
-        "it, by the zone's letter.",
+        "it, by the zone's letter. With `existing`: the range of that VPC.",
     )
     availability_zones: list[str] = Field(
         min_length=1,
         examples=[["us-east-1a", "us-east-1b"]],
-        description="Availability zones of `region` (no local zones). Adding or removing one leaves the "
-        "others' subnets as they are.",
+        description="Availability zones of `region` (no local zones), by name or by id such as use1-az1. Adding or "
+        "removing one leaves the others' subnets as they are.",
+    )
+    existing: ExistingNetwork | None = Field(
+        default=None, description="Use this VPC. Absent: the stack makes its own."
     )
     nat: Literal["none", "single", "per-az"] = Field(
         default="single",
         description="NAT gateways. `none`: nodes reach S3 and the AWS services that they call through endpoints, and "
         "nothing else; `single`: one for all zones; `per-az`: one a zone, so that no zone depends on "
         "another.",
+    )
+    endpoints: list[str] = Field(
+        default_factory=list,
+        examples=[["ecr.api", "ecr.dkr"]],
+        description="Interface endpoints of further AWS services, by the last part of their service name, beside those "
+        "that nodes need.",
     )
     flow_log_retention_days: int | None = Field(
         default=None, description="Days that VPC flow logs are kept in CloudWatch. Absent: no flow logs."
@@ -85,125 +84,6 @@ class NetworkSettings(Section):
     @property
     def network(self) -> IPv4Network:
         return IPv4Network(self.cidr)
-
-
-class DatasetSettings(Section):
-    """One bucket for one dataset and its versions."""
-
-    name: str = Field(
-        pattern=NAME, examples=["shapes"], description="Name of the dataset, and part of the bucket's name."
-    )
-    retain: bool = Field(
-        default=True,
-        description="`true`: the bucket is protected from deletion and stays when the stack goes; "
-        "`false`: it goes with the stack, contents included.",
-    )
-    noncurrent_expiry_days: int = Field(
-        default=30, ge=1, description="Days after which overwritten or deleted objects are gone for good."
-    )
-
-
-class Purchase(Section):
-    """How capacity is bought. The default buys every node on demand."""
-
-    on_demand_base: int = Field(
-        default=0,
-        ge=0,
-        description="The first nodes of the group, bought on demand whatever `spotPercent` says.",
-    )
-    spot_percent: int = Field(
-        default=0,
-        ge=0,
-        le=100,
-        description="Share of the nodes above `onDemandBase` that is bought as spot, in %.",
-    )
-    strategy: Literal["price-capacity-optimized", "capacity-optimized", "capacity-optimized-prioritized"] = (
-        Field(
-            default="price-capacity-optimized",
-            description="Spot allocation strategy; `capacity-optimized-prioritized` honours the order of "
-            "`instanceTypes`.",
-        )
-    )
-    max_price_usd_per_hour: float | None = Field(
-        default=None,
-        gt=0,
-        description="Highest price for a spot node. Absent: the on-demand price is the limit.",
-    )
-
-
-class Image(Section):
-    """The machine image of a group: its profile, and exactly one of `amiId` and `ssmParameter`."""
-
-    profile: str = Field(
-        examples=["dlami-pytorch-ubuntu-24.04"],
-        description="Row of the catalog's image profiles: what the image provides (interpreter, torch, "
-        "root device).",
-    )
-    ami_id: str | None = Field(
-        default=None,
-        pattern=r"^ami-[0-9a-f]{8,17}$",
-        examples=["ami-0123456789abcdef0"],
-        description="Image id. Nothing changes until this value does.",
-    )
-    ssm_parameter: str | None = Field(
-        default=None,
-        pattern=r"^/[A-Za-z0-9_.\-/]+$",
-        examples=["/gpu-training/images/pytorch"],
-        description="Name of the SSM parameter that holds the image id; EC2 reads it at each launch, so that a new "
-        "value there reaches new nodes only.",
-    )
-
-
-class GpuGroupSettings(Section):
-    """One Auto Scaling group of GPU nodes that train together."""
-
-    name: str = Field(
-        pattern=NAME,
-        examples=["trainers"],
-        description="Name of the group; unique in the stack and fixed for its life.",
-    )
-    instance_types: list[str] = Field(
-        min_length=1,
-        max_length=40,
-        examples=[["p5.48xlarge"]],
-        description="EC2 instance types of the catalog, the preferred one first. Several types of one "
-        "group have the same GPUs and the same network interfaces.",
-    )
-    zones: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        examples=[["us-east-1a"]],
-        description="Zones of the group, out of `network.availabilityZones`. Absent: all of them. A group "
-        "with EFA or a cluster placement has exactly one.",
-    )
-    min_nodes: int = Field(default=0, ge=0, description="The group is never scaled in below this.")
-    max_nodes: int = Field(ge=1, examples=[4], description="The group is never scaled out above this.")
-    desired_nodes: int | None = Field(
-        default=None,
-        ge=0,
-        description="Nodes at creation; afterwards the number belongs to whoever scales the group. "
-        "Absent: `minNodes`.",
-    )
-    purchase: Purchase = Field(default=Purchase(), description="How capacity is bought.")
-    efa: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Elastic Fabric Adapters. `auto`: on when every instance type has them and the group "
-        "has one zone; `on`: a fault when that is not so; `off`: a plain network interface.",
-    )
-    placement: Literal["cluster", "none"] = Field(
-        default="none",
-        description="`cluster`: nodes close together in one placement group, for the shortest network.",
-    )
-    image: Image = Field(description="The machine image.")
-    root_volume_gib: int = Field(
-        default=200, ge=30, le=65536, description="Encrypted gp3 root volume of a node, GiB."
-    )
-    rollout: Literal["manual", "refresh"] = Field(
-        default="manual",
-        description="What a new launch template does to running nodes. `manual`: nothing, only new nodes "
-        "have it; `refresh`: an instance refresh replaces them, runs go on from their last "
-        "checkpoint.",
-    )
 
 
 class SelfCheck(Section):
@@ -235,6 +115,12 @@ class SelfCheck(Section):
 class Alerts(Section):
     """Who is told."""
 
+    run_emails: list[str] = Field(
+        default_factory=list,
+        description="Addresses that are told when a run finished or failed, and what it cost; each must confirm "
+        "once by mail.",
+    )
+
     emails: list[str] = Field(
         default_factory=list,
         description="Addresses that subscribe to the topic; each must confirm once by mail.",
@@ -263,6 +149,27 @@ class MonitoringSettings(Section):
         default=9400, ge=1024, le=65535, description="TCP port of every node's metrics exporter."
     )
     alerts: Alerts = Field(default=Alerts(), description="Who is told.")
+
+
+class Budget(Section):
+    """An AWS budget over what carries the stack's tag. AWS's billing data is hours old: it tells and stops late."""
+
+    monthly_usd: float = Field(
+        gt=0, examples=[20000.0], description="What the stack may cost in a month, USD."
+    )
+    emails: list[str] = Field(
+        min_length=1,
+        max_length=10,
+        examples=[["gpu-budget@example.com"]],
+        description="Addresses that are told at 80 % and at 100 %, and when the month's forecast passes 100 %.",
+    )
+    stop_at_percent: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Share of the month's budget, in %, at which all groups are set to zero nodes and their launches "
+        "suspended. Absent: nothing is stopped.",
+    )
 
 
 class Settings(Section):
@@ -300,12 +207,37 @@ class Settings(Section):
     kms: Kms = Field(default=Kms(), description="Encryption keys.")
     network: NetworkSettings = Field(description="The VPC.")
     datasets: list[DatasetSettings] = Field(default_factory=list, description="Dataset buckets.")
+    access_logs: AccessLogs = Field(
+        default=AccessLogs(), description="Logs of who reads and writes the buckets."
+    )
+    lustre: LustreSettings | None = Field(
+        default=None, description="A parallel file system for datasets with `readPath: lustre`. Absent: none."
+    )
     gpu_groups: list[GpuGroupSettings] = Field(min_length=1, description="The groups of GPU nodes.")
     self_check: SelfCheck = Field(
         default=SelfCheck(), description="What a node must show before it may train."
     )
     monitoring: MonitoringSettings = Field(
         default=MonitoringSettings(), description="Logs, alarms, dashboards."
+    )
+
+    secrets: dict[str, str] = Field(
+        default_factory=dict,
+        examples=[{"HF_TOKEN": "research/hugging-face"}],
+        description="Secrets of the training, by environment variable: names in AWS Secrets Manager. Nodes fetch the "
+        "values when a run starts; they are in no document and in no log.",
+    )
+    budget: Budget | None = Field(default=None, description="An AWS budget. Absent: none.")
+    trainer_version: str | None = Field(
+        default=None,
+        examples=["1.4.0"],
+        description="An older one of the five newest trainer releases, to roll back. Absent: the newest.",
+    )
+    suppress_validators: dict[str, str] = Field(
+        default_factory=dict,
+        examples=[{"zone-offers-the-type": "TICKET-7: a new zone, seen in the console"}],
+        description="Validators whose findings are left out, by id, each with the reason. docs/validators.md lists "
+        "them.",
     )
 
     @property

@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 from components.catalog import IMAGE_PROFILES, INSTANCE_TYPES
 
-from .model import Section, Settings
+from .model import Settings
+from .section import Section
 
 HEAD = """# Configuration
 

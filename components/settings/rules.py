@@ -10,13 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from ipaddress import IPv4Network
+from typing import Any
 
 from components.catalog import REGIONS, nearest
 
 from . import group_rules
-from .faults import Fault, Path
-from .model import BrokenField, Settings
+from .faults import Fault, Level, Path, id_of, level_of
+from .model import Settings
+from .section import BrokenField
 
 # CloudWatch PutRetentionPolicy takes these days only (botocore logs model, 2026).
 RETENTION_DAYS = (
@@ -32,30 +35,47 @@ MAX_BUCKET_NAME = 63
 RESERVED_BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")  # S3 user guide, bucket naming rules (2026)
 MAX_ROLE_NAME = 64
 ROLE_NAME_EXTRA = len("-") + len("-node")
+LEAST_REASON = 10  # characters
 MAX_TAGS = 40  # AWS takes 50 a resource; the program and the services add their own
 
 StackRule = Callable[[Settings], Iterator[Fault]]
 
 
 def judge(settings: Settings) -> list[Fault]:
-    """All faults that the settings have together; they may lack fields that were broken by themselves."""
-    faults: list[Fault] = []
+    """All that the validators find; the settings may lack fields that were broken by themselves."""
+    found: list[Fault] = []
     for rule in RULES:
-        faults += _as_far_as_sound(rule(settings))
-    groups = getattr(settings, "gpu_groups", [])
-    for place, group in enumerate(groups):
+        found += _as_far_as_sound(rule, rule(settings))
+    for place, group in enumerate(getattr(settings, "gpu_groups", [])):
         for rule in group_rules.RULES:
-            faults += _as_far_as_sound(rule(group, ("gpuGroups", place), settings))
-    return faults
+            found += _as_far_as_sound(rule, rule(group, ("gpuGroups", place), settings))
+    suppressed = getattr(settings, "suppress_validators", {})
+    return [fault for fault in found if fault.validator not in suppressed]
 
 
-def _as_far_as_sound(found: Iterable[Fault]) -> list[Fault]:
-    """The rule's faults up to the first field that is absent because it was broken."""
+def validators() -> list[tuple[str, Level, str]]:
+    """Id, level and what it is about, of every validator that can be suppressed."""
+    checks: list[Callable[..., Any]] = [*RULES, *group_rules.RULES]
+    return sorted((id_of(check), level_of(check), (check.__doc__ or "").strip()) for check in checks)
+
+
+def _as_far_as_sound(rule: Callable[..., Any], found: Iterable[Fault]) -> list[Fault]:
+    """The rule's findings up to the first field that is absent because it was broken."""
     faults: list[Fault] = []
     with suppress(BrokenField):  # that field's own fault is told already
         for fault in found:
-            faults.append(fault)
+            faults.append(replace(fault, validator=id_of(rule), level=level_of(rule)))
     return faults
+
+
+def suppressions_have_an_id_and_a_reason(s: Settings) -> Iterator[Fault]:
+    known = [id_ for id_, _, _ in validators()]
+    for id_, reason in s.suppress_validators.items():
+        path = ("suppressValidators", id_)
+        if id_ not in known:
+            yield Fault(path, "no such validator", "docs/validators.md lists them", nearest(id_, known))
+        if len(reason.strip()) < LEAST_REASON:
+            yield Fault(path, "no reason is given", f"say why, in at least {LEAST_REASON} characters")
 
 
 def stack_name_fits_names(s: Settings) -> Iterator[Fault]:
@@ -296,6 +316,7 @@ def _twice(values: Sequence[str], path: Path, below: Path) -> Iterator[Fault]:
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16")  # what the self-check measures
 RULES: tuple[StackRule, ...] = (
+    suppressions_have_an_id_and_a_reason,
     stack_name_fits_names,
     region_is_known,
     accounts_are_account_ids,

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from components.catalog import nearest
 
 from .faults import Fault, Path
-from .model import Section
+from .section import Section
 
 KINDS = {
     "string_type": "text",
@@ -120,7 +120,7 @@ def _keys(section: type[BaseModel] | None) -> list[str]:
 
 def _section_of(field: FieldInfo) -> type[Section] | None:
     """The section that a field holds, be it one or a list of them."""
-    candidates = get_args(field.annotation) if _is_list(field) else (field.annotation,)
+    candidates = get_args(field.annotation) or (field.annotation,)  # of a list, or of "one or absent"
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)
 
 

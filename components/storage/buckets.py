@@ -8,7 +8,7 @@ import pulumi_aws as aws
 from components.iam import partition, policy_document
 from components.names import stack_names
 from components.settings import Settings
-from components.settings.model import DatasetSettings
+from components.settings.storage_model import DatasetSettings
 
 ABORT_MULTIPART_DAYS = 7
 # A pointer that a run moves every few minutes leaves as many old versions.

@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.catalog import INSTANCE_TYPES, NetworkInterface
+from components.compute.interfaces import layout_faults, plan_interfaces
 from components.compute.plan import (
     MixedInstances,
-    layout_faults,
     plan_group,
-    plan_interfaces,
     plan_purchase,
     uses_efa,
 )
 from components.settings import load
-from components.settings.model import Purchase
+from components.settings.group_model import Purchase
 from tests.unit.stack_files import ROOT, minimal
 
 # Cards that carry EFA beside the plain interface on card 0, device 0: EC2 user guide, efa-acc-inst-types

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from components.settings import Settings, SettingsError, load
 from components.settings.engine_config import parse
 from components.settings.faults import config_path
-from components.settings.model import Section
+from components.settings.group_model import GpuGroupSettings
+from components.settings.section import Section
 from components.settings.shape import sound_part
 from tests.unit.stack_files import ROOT, mapping_of, minimal
 
@@ -78,8 +79,8 @@ def test_seven_faults_of_one_file_are_told_at_once() -> None:
         "g6.12xlarge, g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge",
         "gpu-training:gpuGroups[2].zones: 2 zones for a group with EFA; name one, such as [us-east-1a]",
         "gpu-training:gpuGroups[3].minNodes: 5 is above maxNodes 2; at most 2, or raise maxNodes",
-        "gpu-training:gpuGroups[4].placment: unknown key; known here: name, instanceTypes, zones, minNodes, "
-        "maxNodes, desiredNodes, purchase, efa, placement, image, rootVolumeGib, rollout "
+        "gpu-training:gpuGroups[4].placment: unknown key; known here: "
+        f"{', '.join(field.alias or '' for field in GpuGroupSettings.model_fields.values())} "
         "(nearest match: placement)",
         "gpu-training:gpuGroups[4].rootVolumeGib: '200' has the wrong type; write a whole number, without "
         "quotes",

@@ -61,8 +61,35 @@ class SelfCheckSettings(Document):
 
 
 class DatasetLocation(Document):
+    """Where a dataset lies and how the node reads it.
+
+    ``sync``: copied to the node; ``mountpoint`` and ``lustre``: versions are folders below ``path``, mounted at
+    boot, read-only.
+    """
+
     bucket: str
     prefix: str  # "datasets/<name>/", versions below it
+    read_path: Literal["sync", "mountpoint", "lustre"] = "sync"
+    path: str | None = None  # absolute; with mountpoint and lustre only
+
+
+class Scratch(Document):
+    """The instance-store disks: who makes a file system of them, and where it is mounted.
+
+    ``image``: the image mounts them at ``path`` itself; ``node``: the node makes a RAID0 of them at each boot.
+    """
+
+    owner: Literal["image", "node"]
+    path: str
+
+
+class HourlyPrice(Document):
+    """List prices of one instance type, USD an hour; spot as a range, None where it is not known."""
+
+    on_demand_usd: float | None = None
+    spot_low_usd: float | None = None
+    spot_high_usd: float | None = None
+    as_of: str  # date of the older of the two
 
 
 class NodeDocument(Document):
@@ -84,3 +111,12 @@ class NodeDocument(Document):
     log_group: str
     metrics_port: int = Field(default=9400, ge=1024, le=65535)
     training_port: int = Field(default=29500, ge=1024, le=65535)  # torchrun's master port, members only
+    scratch: Scratch | None = None  # None: no instance store, or nobody uses it
+    lustre_key: str | None = None  # object in the artifacts bucket that says how the file system is mounted
+    secrets: dict[str, str] = Field(default_factory=dict)  # environment variable -> name in Secrets Manager
+    max_run_hours: float | None = None  # of training, after which a run saves, stops and releases its nodes
+    idle_stop_minutes: int | None = (
+        None  # not None: the node counts whether it trains, for the alarm that stops it
+    )
+    runs_topic_arn: str | None = None  # where the leader tells that a run finished or failed
+    prices: dict[str, HourlyPrice] = Field(default_factory=dict)  # by instance type
