@@ -12,7 +12,7 @@ PROGRAM = $(TOOLCHAIN) exec program
 WORKBENCH = $(TOOLCHAIN) exec workbench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status rehearse faults preview release test check lock clean
+.PHONY: help setup up down status rehearse faults preview release bench test check lock clean
 
 help: ## show this list
 	@echo 'gpu-training: a GPU training environment on AWS that proves itself before it trains, and runs whole on this machine.'
@@ -45,6 +45,9 @@ preview: ## what `pulumi up` would do: real engine, policies, no credentials; ST
 
 release: ## build the trainer's release for the nodes into dist/
 	@$(PROGRAM) -m localcloud.release
+
+bench: ## the program's own speed against its limits: pure planning, previews of few and of many groups; JSON=1
+	@$(WORKBENCH) -m benchmarks $(if $(JSON),--json)
 
 test: ## run all tests; ARGS='tests/unit -k plan' runs some
 	@$(WORKBENCH) -m pytest $(ARGS)
