@@ -16,7 +16,7 @@ from typing import Any
 
 from components.catalog import REGIONS, nearest
 
-from . import group_rules
+from . import group_rules, quota_rules
 from .faults import Fault, Level, Path, id_of, level_of
 from .model import Settings
 from .section import BrokenField
@@ -336,4 +336,5 @@ RULES: tuple[StackRule, ...] = (
     log_retention_is_one_that_cloudwatch_takes,
     alert_addresses_are_addresses,
     alert_topic_is_of_the_region,
+    *quota_rules.RULES,
 )
