@@ -203,6 +203,7 @@ class Cloud:
     agents: list[RunningAgent] = field(default_factory=list)
     self_check: SelfCheckSettings = field(default_factory=SelfCheckSettings)
     pace: Pace = field(default_factory=Pace)
+    secrets: dict[str, str] = field(default_factory=dict)  # environment variable -> name in Secrets Manager
     training_port: int = field(default_factory=free_port)
 
     @property
@@ -230,6 +231,7 @@ class Cloud:
             terminating_hook="terminating",
             log_group="/test/nodes",
             training_port=self.training_port,
+            secrets=self.secrets,
         )
 
     def publish(self) -> None:

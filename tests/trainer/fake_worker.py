@@ -60,9 +60,11 @@ def main(folder: Path) -> int:
             os.replace(saved.with_suffix(".tmp"), saved)
             tell("checkpoint", step=step, seconds=0.01)
 
+    if "say" in arguments:  # may name environment variables, as {HF_TOKEN}
+        print(arguments["say"].format(**os.environ), flush=True)
     tell("started", step=step, samples=step * 10, totalSteps=total, worldSize=world)
     if arguments.get("fail") == n:
-        return end(int(arguments["code"]), "told to fail")
+        return end(int(arguments["code"]), arguments.get("message", "told to fail").format(**os.environ))
     while step < total:
         stop = agree(str(step), (folder / "stop").exists())
         if stop is None:

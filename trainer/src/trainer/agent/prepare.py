@@ -1,4 +1,4 @@
-"""What a node needs before it is a member of a run: the dataset, every shard verified."""
+"""What a node needs before it is a member of a run: its secrets, and the dataset, every shard verified."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from ..data.manifest import parse_name
 from ..data.sync import sync_dataset, version_dir
 from ..errors import ConfigurationError
 from ..store import Store
+from .secret_values import Secrets, fetch_secrets
 
 
-def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> None:
+def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Secrets:
     """Raises DatasetError (20), ConfigurationError (2), StoreError (21); what is there and right is kept."""
+    secrets = fetch_secrets(document)  # first: a missing one is told before gigabytes are fetched
     dataset = parse_name(run.training.dataset)
     location = document.datasets.get(dataset.name)
     if location is None:
@@ -28,19 +30,20 @@ def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Pat
         dataset.version,
         version_dir(state_dir / "data", dataset.name, dataset.version),
     )
+    return secrets
 
 
-def in_background(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Future[None]:
+def in_background(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Future[Secrets]:
     """`prepare` in a daemon thread: a download under way never holds back the end of the agent."""
-    future: Future[None] = Future()
+    future: Future[Secrets] = Future()
 
     def body() -> None:
         try:
-            prepare(store, document, run, state_dir)
+            secrets = prepare(store, document, run, state_dir)
         except BaseException as error:  # handed to whoever asks for the result
             future.set_exception(error)
         else:
-            future.set_result(None)
+            future.set_result(secrets)
 
     threading.Thread(target=body, daemon=True, name="prepare").start()
     return future

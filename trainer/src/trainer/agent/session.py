@@ -20,6 +20,7 @@ from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
 from .prepare import in_background
+from .secret_values import Secrets
 from .supervisor import Workers
 from .training import Training
 
@@ -44,7 +45,8 @@ class Session:
     _leaving: StopReason | None = None
     _training: Training | None = None
     _meter: Meter = field(init=False)
-    _preparation: Future[None] | None = None
+    _preparation: Future[Secrets] | None = None
+    _secrets: Secrets = field(default_factory=Secrets)
     _prepare_tries: int = 0
     _hold_until: float = 0.0
     _ready_since: float | None = None
@@ -202,8 +204,10 @@ class Session:
             self._preparation = in_background(node.store, node.document, self.run, node.state_dir)
         if not self._preparation.done():
             return False
-        error, self._preparation = self._preparation.exception(), None
+        done, self._preparation = self._preparation, None
+        error = done.exception()
         if error is None:
+            self._secrets = done.result()
             self._ready_since = time.monotonic()
         elif isinstance(error, StoreError) and self._prepare_tries < PREPARE_TRIES:
             get_logger().warning("preparation failed, trying again", error=str(error))
@@ -248,7 +252,7 @@ class Session:
         except StoreError:
             self.report = before  # nothing runs, so nothing must look as if
             raise
-        self._training = Training(node, config, self._meter)
+        self._training = Training(node, config, self._meter, self._secrets)
         self._next_upload = time.monotonic() + LOG_SECONDS
         self._training.start()
 

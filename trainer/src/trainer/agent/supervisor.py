@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,6 +34,7 @@ from ..contracts.worker import (
 )
 from ..exit_codes import Exit
 from .membership import gravest
+from .secret_values import Secrets
 
 # The chain of a stop, each shorter than the one before: systemd 110, agent 100, torchrun 90, save at most 60.
 SHUTDOWN_SECONDS = 90
@@ -109,6 +110,7 @@ class Workers:
     config: WorkerConfig
     folder: Path
     argv: WorkerArgv = torchrun_argv
+    secrets: Secrets = field(default_factory=Secrets)
     _process: subprocess.Popen[bytes] | None = None
     _killed: bool = False
     _reported_at: float | None = None
@@ -125,7 +127,7 @@ class Workers:
         with open(self.folder / "worker.log", "ab") as log:
             self._process = subprocess.Popen(
                 self.argv(self.config, self.folder),
-                env=worker_environment(self.config, self.folder, os.environ),
+                env={**worker_environment(self.config, self.folder, os.environ), **self.secrets.values},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -185,9 +187,11 @@ class Workers:
 
     def _report(self, rank: int) -> ExitReport | None:
         try:
-            return ExitReport.from_json(exit_file(self.folder, rank).read_bytes())
+            report = ExitReport.from_json(exit_file(self.folder, rank).read_bytes())
         except (OSError, ValidationError):
             return None
+        # A library's error text may quote what it was given, and the message goes into documents and logs.
+        return report.model_copy(update={"message": self.secrets.redact(report.message)})
 
 
 def kill_leftovers(folder: Path, patience_seconds: float = 5.0) -> int:

@@ -12,6 +12,7 @@ from ..obs.logs import bind, get_logger
 from .board import WORKER_LOG
 from .events import Meter, Tail
 from .node import Node
+from .secret_values import Secrets
 from .supervisor import Workers, local_ranks
 from .watchdog import Watchdog, ask_for_stacks, describe, rank_processes
 
@@ -26,6 +27,7 @@ class Training:
     node: Node
     config: WorkerConfig
     meter: Meter
+    secrets: Secrets = field(default_factory=Secrets)
     workers: Workers = field(init=False)
     began: float = 0.0
     _tail: Tail = field(init=False)
@@ -38,7 +40,7 @@ class Training:
 
     def __post_init__(self) -> None:
         folder = generation_dir(self.node.state_dir, self.config.run.name, self.generation.n)
-        self.workers = Workers(self.config, folder, self.node.worker_argv)
+        self.workers = Workers(self.config, folder, self.node.worker_argv, self.secrets)
         self._tail = Tail(events_file(folder, local_ranks(self.config)[0]))
 
     @property
@@ -150,7 +152,7 @@ class Training:
             with open(path, "rb") as file:
                 file.seek(self._log_offset)
                 stacks = file.read(STACK_BYTES).decode(errors="replace")
-            get_logger().error("stacks of the hung workers", stacks=stacks)
+            get_logger().error("stacks of the hung workers", stacks=self.secrets.redact(stacks))
         else:
             get_logger().error("the hung workers wrote no stacks", file=WORKER_LOG)
 

@@ -1,4 +1,7 @@
-"""A generation's files in the bucket: rank 0's events while it trains, every node's worker log at its end."""
+"""A generation's files in the bucket: rank 0's events while it trains, every node's worker log at its end.
+
+Neither leaves the node with a secret's value in it.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,18 @@ def events(node: Node, workers: Workers) -> bool:
 
 def worker_log(node: Node, workers: Workers) -> bool:
     path: Path = workers.folder / WORKER_LOG
-    return not path.is_file() or _put(node, workers, WORKER_LOG, path.read_bytes()[-LOG_BYTES:])
+    return not path.is_file() or _put(node, workers, WORKER_LOG, _end_of(path.read_bytes()))
+
+
+def _end_of(log: bytes) -> bytes:
+    """Its last whole lines: a secret that the cut goes through would not be recognised."""
+    return log if len(log) <= LOG_BYTES else log[-LOG_BYTES:].partition(b"\n")[2]
 
 
 def _put(node: Node, workers: Workers, name: str, data: bytes) -> bool:
     key = keys.run_log(workers.config.run.name, workers.config.generation.n, node.instance_id, name)
     try:
-        node.board.put_text(key, data)
+        node.board.put_text(key, workers.secrets.redact_bytes(data))
     except StoreError as error:
         get_logger().warning("log not uploaded", name=name, error=str(error))
         return False

@@ -1,0 +1,96 @@
+"""The training's secrets: fetched by name when a run is prepared, kept in memory, given to the workers' environment.
+
+They are in no document, no command line and no file of the agent's. What workers print is theirs; where it leaves the
+node (worker log, stacks, exit messages) the values are taken out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from ..contracts.node_document import NodeDocument
+from ..errors import ConfigurationError, StoreError
+
+# Shorter values would take apart every log that happens to hold them, and guard nothing.
+LEAST_REDACTED_CHARACTERS = 6
+TRIES = 4  # of a call, by the SDK
+# AWS Secrets Manager API reference, GetSecretValue: errors that a repetition would meet again.
+LASTING = {
+    "ResourceNotFoundException": "does not exist in {region}; create it: aws secretsmanager create-secret "
+    "--region {region} --name {name} --secret-string file://FILE",
+    "InvalidRequestException": "cannot be read, it is marked for deletion; restore it: aws secretsmanager "
+    "restore-secret --region {region} --secret-id {name}",
+    "AccessDeniedException": "may not be read by this node's role; bring the stack up with the secret in its "
+    "configuration, and let the role decrypt where the secret has a key of its own",
+    "DecryptionFailure": "cannot be decrypted by this node's role; the secret's key must let it "
+    "(docs/security.md, Secrets)",
+    "InvalidParameterException": "has no current version; give it a value: aws secretsmanager put-secret-value "
+    "--region {region} --secret-id {name} --secret-string file://FILE",
+}
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Values by environment variable; shown nowhere, also not in this object's own text."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def redact(self, text: str) -> str:
+        """The text with ``[NAME]`` in place of each value, or of each line of one that has several."""
+        for part, name in self._parts():
+            text = text.replace(part, f"[{name}]")
+        return text
+
+    def redact_bytes(self, data: bytes) -> bytes:
+        for part, name in self._parts():
+            data = data.replace(part.encode(), f"[{name}]".encode())
+        return data
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """What to look for, the longest first, so that no value is hidden in half by one that it contains."""
+        found = {
+            part: name
+            for name, value in self.values.items()
+            for part in {value, *value.splitlines()}
+            if len(part) >= LEAST_REDACTED_CHARACTERS
+        }
+        yield from sorted(found.items(), key=lambda item: -len(item[0]))
+
+
+def fetch_secrets(document: NodeDocument) -> Secrets:
+    """All secrets that the node document names. Raises ConfigurationError (2) where one is missing, unreadable or no
+    text, StoreError (21) where Secrets Manager is out of reach.
+    """
+    if not document.secrets:
+        return Secrets()
+    retries: Any = {"mode": "standard", "total_max_attempts": TRIES}
+    config = Config(retries=retries, connect_timeout=5, read_timeout=10)
+    client = boto3.client("secretsmanager", region_name=document.region, config=config)
+    return Secrets({env: _value(client, env, document) for env in sorted(document.secrets)})
+
+
+def _value(client: Any, variable: str, document: NodeDocument) -> str:
+    name = document.secrets[variable]
+    which = f'secret "{name}" for {variable}'
+    try:
+        answer = client.get_secret_value(SecretId=name)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code in LASTING:
+            advice = LASTING[code].format(region=document.region, name=name)
+            raise ConfigurationError(f"{which} {advice}") from error
+        raise StoreError(f"{which}: Secrets Manager answered {code}") from error
+    except BotoCoreError as error:
+        raise StoreError(f"{which}: {' '.join(str(error).split())}") from error
+    value = answer.get("SecretString")
+    if not value or "\0" in value:
+        raise ConfigurationError(
+            f"{which} is no text that an environment variable can hold; store it as text"
+        )
+    return str(value)
