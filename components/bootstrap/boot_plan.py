@@ -68,6 +68,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             max_replacements=settings.self_check.max_replacements,
             log_group=names.node_log_group,
             metrics_port=settings.monitoring.metrics_port,
+            secrets=names.secrets,
         )
     )
     key = node_document_key(group.name, document)
