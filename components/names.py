@@ -35,6 +35,9 @@ class StackNames:
     access_logs_bucket: str
     """Bucket of the other buckets' access logs."""
 
+    lustre_key: str | None
+    """The object in the artifacts bucket that says how the file system is mounted; None: there is none."""
+
     runs_topic: str
     """The SNS topic on which nodes tell that a run finished or failed."""
 
@@ -43,6 +46,9 @@ class StackNames:
 
     session_log_group: str
     """The CloudWatch log group of those sessions."""
+
+    secrets: dict[str, str]
+    """Environment variable to the name of its secret in Secrets Manager."""
 
     def arn(self, service: str, rest: str) -> str:
         """The ARN of something of this stack's region and account."""
@@ -64,9 +70,11 @@ def stack_names(settings: Settings) -> StackNames:
         dataset_buckets={d.name: f"{base}-data-{d.name}-{account}" for d in settings.datasets},
         node_log_group=f"/{base}/nodes",
         access_logs_bucket=f"{base}-access-logs-{account}",
+        lustre_key="lustre.json" if settings.lustre is not None else None,
         runs_topic=f"{base}-runs",
         session_document=f"{base}-session",
         session_log_group=f"/{base}/sessions",
+        secrets=settings.secrets,
     )
 
 
