@@ -15,7 +15,12 @@ from components.monitoring.stack import Monitoring, MonitoringArgs, WatchedGroup
 from components.names import stack_names, stack_tags
 from components.network.network import Network, network_args
 from components.settings import from_pulumi
-from components.storage.buckets import SecureBucket, artifacts_bucket_args, dataset_bucket_args
+from components.storage.buckets import (
+    SecureBucket,
+    access_logs_bucket_args,
+    artifacts_bucket_args,
+    dataset_bucket_args,
+)
 from components.storage.encryption_key import EncryptionKey, encryption_key_args
 
 settings = from_pulumi()
@@ -39,9 +44,11 @@ network = Network("network", network_args(settings), opts)
 key_arn = settings.kms.key_arn
 if settings.kms.mode == "create":
     key_arn = EncryptionKey("encryption", encryption_key_args(settings), opts).key_arn
-artifacts = SecureBucket("artifacts", artifacts_bucket_args(settings, key_arn), opts)
+logs_args = access_logs_bucket_args(settings)
+access_logs = SecureBucket("access-logs", logs_args, opts) if logs_args else None
+artifacts = SecureBucket("artifacts", artifacts_bucket_args(settings, key_arn, access_logs), opts)
 datasets = [
-    SecureBucket(f"data-{dataset.name}", dataset_bucket_args(settings, dataset, key_arn), opts)
+    SecureBucket(f"data-{dataset.name}", dataset_bucket_args(settings, dataset, key_arn, access_logs), opts)
     for dataset in settings.datasets
 ]
 watched = settings.monitoring

@@ -1,5 +1,7 @@
 """Buckets for datasets and for what a cluster makes of them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import pulumi
@@ -11,8 +13,9 @@ from components.settings import Settings
 from components.settings.storage_model import DatasetSettings
 
 ABORT_MULTIPART_DAYS = 7
-# A pointer that a run moves every few minutes leaves as many old versions.
-ARTIFACTS_NONCURRENT_EXPIRY_DAYS = 30
+# A pointer that a run moves every few minutes leaves as many old versions, and so does each pruned checkpoint.
+ARTIFACTS_NONCURRENT_EXPIRY_DAYS = 3
+ACCESS_LOGS_NONCURRENT_EXPIRY_DAYS = 1  # what has expired has expired
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class SecureBucketArgs:
 
     kms_key_arn: pulumi.Input[str] | None = None
     """The key that encrypts the objects. None: the account's own key for S3 (aws/s3)."""
+
+    expiry_days: int | None = None
+    """Days after which an object is deleted. None: it stays."""
+
+    log_writer_account_id: str | None = None
+    """The account whose buckets' access logs S3 may deliver here. Such a bucket is encrypted with S3's own keys: log
+    delivery takes no KMS key (S3 user guide, 2026). None: nobody's.
+    """
+
+    access_logs: SecureBucket | None = None
+    """The bucket that the access logs of this one go to, below its name. None: there are none."""
 
 
 class SecureBucket(pulumi.ComponentResource):
@@ -59,7 +73,14 @@ class SecureBucket(pulumi.ComponentResource):
             bucket=args.bucket_name,
             force_destroy=not args.retain,
             tags={"Name": args.bucket_name},
-            opts=pulumi.ResourceOptions(parent=self, protect=args.retain, retain_on_delete=args.retain),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                protect=args.retain,
+                retain_on_delete=args.retain,
+                # They belong to the lifecycle resource below. A refresh reads them into the bucket as well, and the
+                # next update would delete what the bucket does not declare (pulumi-aws#6244).
+                ignore_changes=["lifecycleRules"],
+            ),
         )
         self.ready = [bucket]
 
@@ -100,15 +121,7 @@ class SecureBucket(pulumi.ComponentResource):
             aws.s3.BucketServerSideEncryptionConfiguration(
                 f"{name}-encryption",
                 bucket=bucket.id,
-                rules=[
-                    {
-                        "apply_server_side_encryption_by_default": {
-                            "sse_algorithm": "aws:kms",
-                            "kms_master_key_id": args.kms_key_arn,
-                        },
-                        "bucket_key_enabled": True,  # one call to KMS for many objects
-                    }
-                ],
+                rules=[_encryption(args)],
                 opts=after_the_last(),
             )
         )
@@ -116,7 +129,7 @@ class SecureBucket(pulumi.ComponentResource):
             aws.s3.BucketPolicy(
                 f"{name}-tls-only",
                 bucket=bucket.id,
-                policy=policy_document([self._deny_without_tls()]),
+                policy=policy_document([self._deny_without_tls(), *self._log_delivery(args)]),
                 opts=after_the_last(),
             )
         )
@@ -126,23 +139,24 @@ class SecureBucket(pulumi.ComponentResource):
                 bucket=bucket.id,
                 # Explicit: AWS changed the default once, which showed as a change of every bucket.
                 transition_default_minimum_object_size="all_storage_classes_128K",
-                rules=[
-                    {
-                        "id": "abort-incomplete-uploads",
-                        "status": "Enabled",
-                        "filter": {"prefix": ""},
-                        "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_MULTIPART_DAYS},
-                    },
-                    {
-                        "id": "expire-noncurrent-versions",
-                        "status": "Enabled",
-                        "filter": {"prefix": ""},
-                        "noncurrent_version_expiration": {"noncurrent_days": args.noncurrent_expiry_days},
-                    },
-                ],
+                rules=_lifecycle(args),
                 opts=after_the_last(),
             )
         )
+        if args.access_logs is not None:
+            # S3 tries a delivery at once, so the target must be open to it.
+            opts = pulumi.ResourceOptions.merge(
+                after_the_last(), pulumi.ResourceOptions(depends_on=args.access_logs.ready)
+            )
+            self.ready.append(
+                aws.s3.BucketLogging(
+                    f"{name}-logging",
+                    bucket=bucket.id,
+                    target_bucket=args.access_logs.bucket_name,
+                    target_prefix=f"{args.bucket_name}/",
+                    opts=opts,
+                )
+            )
         self.register_outputs({"bucketName": bucket.bucket})
 
     def _deny_without_tls(self) -> dict[str, object]:
@@ -155,13 +169,89 @@ class SecureBucket(pulumi.ComponentResource):
             "Condition": {"Bool": {"aws:SecureTransport": ["false"]}},
         }
 
+    def _log_delivery(self, args: SecureBucketArgs) -> list[dict[str, object]]:
+        """The right of S3's log delivery to write here, for buckets of one account: by policy, since a bucket
+        that belongs to its owner alone has no ACL.
+        """
+        account = args.log_writer_account_id
+        if account is None:
+            return []
+        return [
+            {
+                "Sid": "LogDelivery",
+                "Effect": "Allow",
+                "Principal": {"Service": ["logging.s3.amazonaws.com"]},
+                "Action": ["s3:PutObject"],
+                "Resource": [f"{self.bucket_arn}/*"],
+                "Condition": {"StringEquals": {"aws:SourceAccount": [account]}},
+            }
+        ]
+
+
+def _encryption(args: SecureBucketArgs) -> aws.s3.BucketServerSideEncryptionConfigurationRuleArgsDict:
+    if args.log_writer_account_id is not None:
+        return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
+    return {
+        "apply_server_side_encryption_by_default": {
+            "sse_algorithm": "aws:kms",
+            "kms_master_key_id": args.kms_key_arn,
+        },
+        "bucket_key_enabled": True,  # one call to KMS for many objects
+    }
+
+
+def _lifecycle(args: SecureBucketArgs) -> list[aws.s3.BucketLifecycleConfigurationRuleArgsDict]:
+    """All rules of the bucket: a second configuration would overwrite the first (pulumi-aws#5187)."""
+    rules: list[aws.s3.BucketLifecycleConfigurationRuleArgsDict] = [
+        {
+            "id": "abort-incomplete-uploads",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "abort_incomplete_multipart_upload": {"days_after_initiation": ABORT_MULTIPART_DAYS},
+        },
+        {
+            "id": "expire-noncurrent-versions",
+            "status": "Enabled",
+            "filter": {"prefix": ""},
+            "noncurrent_version_expiration": {"noncurrent_days": args.noncurrent_expiry_days},
+        },
+    ]
+    if args.expiry_days is not None:
+        rules.append(
+            {
+                "id": "expire-objects",
+                "status": "Enabled",
+                "filter": {"prefix": ""},
+                "expiration": {"days": args.expiry_days},
+            }
+        )
+    return rules
+
 
 def artifacts_are_retained(settings: Settings) -> bool:
     """Checkpoints, and with them the key, stay when the stack goes if any dataset does, or if there is none."""
     return not settings.datasets or any(dataset.retain for dataset in settings.datasets)
 
 
-def artifacts_bucket_args(settings: Settings, kms_key_arn: pulumi.Input[str] | None) -> SecureBucketArgs:
+def access_logs_bucket_args(settings: Settings) -> SecureBucketArgs | None:
+    """The bucket of the other buckets' access logs, which stays as long as their contents do; None: none are
+    written.
+    """
+    if settings.access_logs.retention_days is None:
+        return None
+    return SecureBucketArgs(
+        bucket_name=stack_names(settings).access_logs_bucket,
+        region=settings.region,
+        noncurrent_expiry_days=ACCESS_LOGS_NONCURRENT_EXPIRY_DAYS,
+        retain=artifacts_are_retained(settings),
+        expiry_days=settings.access_logs.retention_days,
+        log_writer_account_id=settings.account_id,
+    )
+
+
+def artifacts_bucket_args(
+    settings: Settings, kms_key_arn: pulumi.Input[str] | None, access_logs: SecureBucket | None = None
+) -> SecureBucketArgs:
     """The bucket of releases, documents, runs and checkpoints."""
     return SecureBucketArgs(
         bucket_name=stack_names(settings).artifacts_bucket,
@@ -169,11 +259,15 @@ def artifacts_bucket_args(settings: Settings, kms_key_arn: pulumi.Input[str] | N
         noncurrent_expiry_days=ARTIFACTS_NONCURRENT_EXPIRY_DAYS,
         retain=artifacts_are_retained(settings),
         kms_key_arn=kms_key_arn,
+        access_logs=access_logs,
     )
 
 
 def dataset_bucket_args(
-    settings: Settings, dataset: DatasetSettings, kms_key_arn: pulumi.Input[str] | None
+    settings: Settings,
+    dataset: DatasetSettings,
+    kms_key_arn: pulumi.Input[str] | None,
+    access_logs: SecureBucket | None = None,
 ) -> SecureBucketArgs:
     """The bucket of one dataset."""
     return SecureBucketArgs(
@@ -182,4 +276,5 @@ def dataset_bucket_args(
         noncurrent_expiry_days=dataset.noncurrent_expiry_days,
         retain=dataset.retain,
         kms_key_arn=kms_key_arn,
+        access_logs=access_logs,
     )

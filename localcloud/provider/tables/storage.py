@@ -1,12 +1,13 @@
-"""S3. As of 2026-11: pulumi_aws 7.51.1, Terraform AWS provider 6.
+"""S3 and FSx. As of 2026-11: pulumi_aws 7.51.1, Terraform AWS provider 6.
 
 A bucket's inline sub-settings (versioning, policy and so on) are deprecated and kept as declared: the split
-sub-resources are the ones that are realised.
+sub-resources are the ones that are realised. Access logs are not: the emulation would write an object for every
+request. File systems are not either: no emulation serves them.
 """
 
 from __future__ import annotations
 
-from .build import row
+from .build import arn, row
 
 _BUCKET_ARN = "arn:{partition}:s3:::{name}"
 
@@ -60,6 +61,43 @@ KINDS = (
     _part("bucketOwnershipControls"),
     _part("bucketPolicy"),
     _part("bucketLifecycleConfiguration", "bucket expectedBucketOwner"),
+    row(
+        "aws:s3/bucketLogging:BucketLogging",
+        "{in[bucket]}",
+        replace="bucket expectedBucketOwner",
+    ),
     _object("bucketObject", {}, _SAME_BYTES),
     _object("bucketObjectv2", dict.fromkeys(_CHECKSUMS, ""), _SAME_BYTES),
+    row(
+        "aws:fsx/lustreFileSystem:LustreFileSystem",
+        "fs-{hex17}",
+        {
+            "arn": arn("fsx", "file-system/{id}"),
+            "dnsName": "{id}.fsx.{region}.{dns}",
+            "mountName": "{hex8}",
+            "networkInterfaceIds": ["eni-{hex17}"],
+            "ownerId": "{account}",
+            "vpcId": "vpc-{hex17}",
+        },
+        filled={
+            "dailyAutomaticBackupStartTime": "00:00",
+            "driveCacheType": "",
+            "fileSystemTypeVersion": "2.10",
+            "weeklyMaintenanceStartTime": "1:05:00",
+        },
+        replace="backupId copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath "
+        "fileSystemTypeVersion importPath importedFileChunkSize kmsKeyId securityGroupIds storageType subnetIds",
+        taggable=True,
+    ),
+    row(
+        "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
+        "dra-{hex17}",
+        {
+            "arn": arn("fsx", "association/{in[fileSystemId]}/{id}"),
+            "associationId": "{id}",
+        },
+        filled={"importedFileChunkSize": 1024},
+        replace="batchImportMetaDataOnCreate dataRepositoryPath fileSystemId fileSystemPath",
+        taggable=True,
+    ),
 )
