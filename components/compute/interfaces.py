@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from components.catalog import InstanceType, NetworkInterface
 
+Layout = Literal["ip-optimized", "bandwidth-optimized"]
 PLAIN_INTERFACE = NetworkInterface(network_card_index=0, device_index=0, interface_type="interface")
 
 
-def plan_interfaces(types: Sequence[InstanceType], efa: bool) -> tuple[NetworkInterface, ...]:
-    """The interfaces of the group's launch template: the catalog's EFA layout, or one plain interface.
+@dataclass(frozen=True)
+class LayoutGroup:
+    """Instance types that one launch template serves, since their interfaces are the same."""
 
-    Raises ValueError where the types have different layouts, since one template serves them all, and where a
-    layout is one that EC2 refuses.
+    interfaces: tuple[NetworkInterface, ...]
+    instance_types: tuple[str, ...]  # in the order of the group
+
+    @property
+    def addresses_per_node(self) -> int:
+        return addresses_per_node(self.interfaces)
+
+
+def plan_layouts(
+    types: Sequence[InstanceType], efa: bool, layout: Layout = "ip-optimized"
+) -> tuple[LayoutGroup, ...]:
+    """The types of a group by their interfaces; the preferred type's layout comes first.
+
+    One entry is one launch template for the whole group; with more, each override of the mixed-instances policy
+    names the template of its own layout. Raises ValueError where EC2 would refuse a layout, such as EFA on a type
+    without it.
     """
-    layouts = {type_.efa_layout if efa else (PLAIN_INTERFACE,) for type_ in types}
-    if len(layouts) != 1:
+    by_layout: dict[tuple[NetworkInterface, ...], list[str]] = {}
+    for type_ in types:
+        interfaces = interfaces_of(type_, efa, layout)
+        if faults := layout_faults(interfaces, type_):
+            raise ValueError("; ".join(faults))
+        by_layout.setdefault(interfaces, []).append(type_.name)
+    return tuple(LayoutGroup(interfaces, tuple(names)) for interfaces, names in by_layout.items())
+
+
+def plan_interfaces(
+    types: Sequence[InstanceType], efa: bool, layout: Layout = "ip-optimized"
+) -> tuple[NetworkInterface, ...]:
+    """The interfaces of a group with one launch template; ValueError where its types need several."""
+    groups = plan_layouts(types, efa, layout)
+    if len(groups) != 1:
         listed = ", ".join(type_.name for type_ in types)
-        raise ValueError(f"{listed} have different network interfaces and need a group each")
-    (layout,) = layouts
-    faults = [fault for type_ in types for fault in layout_faults(layout, type_)]
-    if faults:
-        raise ValueError("; ".join(faults))
-    return layout
+        raise ValueError(f"{listed} have different network interfaces and need a template each")
+    return groups[0].interfaces
+
+
+def interfaces_of(type_: InstanceType, efa: bool, layout: Layout) -> tuple[NetworkInterface, ...]:
+    """The interfaces of one type, by card and device.
+
+    Both layouts are the EC2 user guide's (efa-acc-inst-types, 2026): ``ip-optimized`` has one address and EFA-only
+    interfaces; ``bandwidth-optimized`` adds a plain interface, with an address, at device 1 of each card that the
+    IP bandwidth needs. Without EFA the guide names no second interface, and there is one.
+    """
+    if not efa:
+        return (PLAIN_INTERFACE,)
+    cards = type_.bandwidth_cards if layout == "bandwidth-optimized" else ()
+    return tuple(sorted((*type_.efa_layout, *(NetworkInterface(card, 1, "interface") for card in cards))))
+
+
+def addresses_per_node(interfaces: Sequence[NetworkInterface]) -> int:
+    """Addresses of the subnet that one node takes: EFA-only interfaces take none."""
+    return sum(interface.interface_type != "efa-only" for interface in interfaces)
 
 
 def layout_faults(layout: Sequence[NetworkInterface], type_: InstanceType) -> list[str]:
@@ -40,25 +85,29 @@ def layout_faults(layout: Sequence[NetworkInterface], type_: InstanceType) -> li
         faults.append("the interface on card 0, device 0 is efa-only and would carry no address")
     if len(by_place) < len(layout):
         faults.append("two interfaces have one card and one device index")
+    limit = type_.max_network_interfaces
+    if limit is not None and len(layout) > limit:
+        faults.append(f"{len(layout)} interfaces, {type_.name} takes {limit}")
     with_efa = [interface for interface in layout if interface.interface_type != "interface"]
     if len(with_efa) > type_.max_efa_interfaces:
         faults.append(f"{len(with_efa)} EFA interfaces, {type_.name} takes {type_.max_efa_interfaces}")
     for card in sorted({card for card, _ in places}):
         if card >= type_.network_card_count:
             faults.append(f"network card {card}, {type_.name} has {type_.network_card_count}")
-            continue
-        # Indexes count from 0 on each card, not over all cards.
-        too_high = [
-            device for index, device in places if index == card and device >= type_.max_interfaces_on(card)
-        ]
-        if too_high:
-            faults.append(f"device index {max(too_high)} on card {card} of {type_.name} is too high")
-        efa_here = sum(interface.network_card_index == card for interface in with_efa)
-        if efa_here > _efa_limit(type_, card):
-            faults.append(f"{efa_here} EFA interfaces on card {card} of {type_.name}")
+        else:
+            faults += _card_faults([i for i in layout if i.network_card_index == card], card, type_)
     return faults
 
 
-def _efa_limit(type_: InstanceType, card: int) -> int:
-    """One EFA a card, on those that carry any: p6-b300 has none on card 0."""
-    return sum(cards.efa for cards in type_.network_cards if cards.first_index <= card <= cards.last_index)
+def _card_faults(layout: Sequence[NetworkInterface], index: int, type_: InstanceType) -> list[str]:
+    card, where, faults = type_.card(index), f"card {index} of {type_.name}", []
+    # Indexes count from 0 on each card, not over all cards.
+    highest = max(interface.device_index for interface in layout)
+    if card.max_interfaces is not None and highest >= card.max_interfaces:
+        faults.append(f"device index {highest} on {where} is too high")
+    efas = sum(interface.interface_type != "interface" for interface in layout)
+    if efas > card.efa:  # one a card, on those that carry any: p6-b300 has none on card 0
+        faults.append(f"{efas} EFA interfaces on {where}")
+    if not card.ena and any(interface.interface_type != "efa-only" for interface in layout):
+        faults.append(f"an interface with an address on {where}, which carries EFA only")
+    return faults

@@ -71,7 +71,7 @@ def plan_group(settings: Settings, group: GpuGroupSettings) -> GroupPlan:
         auto_scaling_group=group_name,
         instance_types=tuple(group.instance_types),
         zones=zones,
-        interfaces=plan_interfaces(types, uses_efa(group.efa, types, zones)),
+        interfaces=plan_interfaces(types, uses_efa(group.efa, types, zones), group.efa_layout),
         mixed_instances=plan_purchase(group.instance_types, group.purchase),
         cluster_placement=group.placement == "cluster",
         image_id=group.image.ami_id or f"resolve:ssm:{group.image.ssm_parameter}",

@@ -1,4 +1,4 @@
-"""Plans of GPU groups: interfaces by instance type, purchase, and what EC2 or Auto Scaling would refuse."""
+"""Plans of GPU groups: EFA by choice, purchase, and what one group is made of."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.catalog import INSTANCE_TYPES, NetworkInterface
-from components.compute.interfaces import layout_faults, plan_interfaces
+from components.catalog import INSTANCE_TYPES
 from components.compute.plan import (
     MixedInstances,
     plan_group,
@@ -21,90 +20,6 @@ from components.compute.plan import (
 from components.settings import load
 from components.settings.group_model import Purchase
 from tests.unit.stack_files import ROOT, minimal
-
-# Cards that carry EFA beside the plain interface on card 0, device 0: EC2 user guide, efa-acc-inst-types
-# (2026).
-EFA_CARDS = {
-    "g6.12xlarge": [0],
-    "g6e.48xlarge": range(4),
-    "p4d.24xlarge": range(4),
-    "p5.48xlarge": range(32),
-    "p6-b300.48xlarge": range(1, 17),  # 17 cards, and card 0 carries none
-}
-PLAIN = NetworkInterface(0, 0, "interface")
-names_with_efa = st.sampled_from(sorted(EFA_CARDS))
-all_types = st.sampled_from(sorted(INSTANCE_TYPES.values(), key=lambda type_: type_.name))
-
-
-class TestInterfaces:
-    @pytest.mark.parametrize("name", EFA_CARDS)
-    def test_an_efa_node_has_one_address_and_one_efa_a_card(self, name: str) -> None:
-        # The device index counts on each card: 1 beside the plain interface, 0 where EFA is alone.
-        expected = [PLAIN] + [
-            NetworkInterface(card, 1 if card == 0 else 0, "efa-only") for card in EFA_CARDS[name]
-        ]
-        assert list(plan_interfaces([INSTANCE_TYPES[name]], efa=True)) == expected
-
-    @given(all_types)
-    def test_without_efa_every_type_has_one_plain_interface(self, type_: Any) -> None:
-        assert plan_interfaces([type_], efa=False) == (PLAIN,)
-
-    def test_every_type_of_the_catalog_is_in_the_table(self) -> None:
-        without = {name for name, type_ in INSTANCE_TYPES.items() if type_.max_efa_interfaces == 0}
-        assert without == {"g6.xlarge"} and set(INSTANCE_TYPES) == without | EFA_CARDS.keys()
-
-    def test_types_of_different_layouts_cannot_share_a_template(self) -> None:
-        types = [INSTANCE_TYPES["p5.48xlarge"], INSTANCE_TYPES["p4d.24xlarge"]]
-        with pytest.raises(ValueError, match=r"p5.48xlarge, p4d.24xlarge .* a group each"):
-            plan_interfaces(types, efa=True)
-
-    def test_a_type_without_efa_cannot_be_given_a_layout_with_it(self) -> None:
-        with pytest.raises(ValueError, match="no interface on card 0, device 0"):
-            plan_interfaces([INSTANCE_TYPES["g6.xlarge"]], efa=True)
-
-
-class TestWhatEc2WouldRefuse:
-    @given(all_types)
-    def test_the_catalogs_layouts_pass(self, type_: Any) -> None:
-        assert not layout_faults(type_.efa_layout or (PLAIN,), type_)
-
-    @given(names_with_efa, st.data())
-    def test_an_index_beyond_the_cards_interfaces(self, name: str, data: st.DataObject) -> None:
-        type_ = INSTANCE_TYPES[name]
-        card = data.draw(st.integers(0, type_.network_card_count - 1))
-        device = data.draw(st.integers(type_.max_interfaces_on(card), 99))
-        layout = [*type_.efa_layout, NetworkInterface(card, device, "interface")]
-        assert layout_faults(layout, type_) == [f"device index {device} on card {card} of {name} is too high"]
-
-    @given(names_with_efa, st.integers(0, 10))
-    def test_a_card_that_the_type_lacks(self, name: str, beyond: int) -> None:
-        type_ = INSTANCE_TYPES[name]
-        card = type_.network_card_count + beyond
-        (fault,) = layout_faults([*type_.efa_layout, NetworkInterface(card, 0, "interface")], type_)
-        assert fault.startswith(f"network card {card}")
-
-    @given(names_with_efa)
-    def test_more_efas_than_the_type_takes_or_two_on_a_card(self, name: str) -> None:
-        type_ = INSTANCE_TYPES[name]
-        card = type_.efa_layout[1].network_card_index
-        faults = layout_faults([*type_.efa_layout, NetworkInterface(card, 9, "efa-only")], type_)
-        assert any("EFA interfaces, " in fault for fault in faults)
-        assert f"2 EFA interfaces on card {card} of {name}" in faults
-
-    def test_efa_on_the_first_card_of_p6_b300(self) -> None:
-        type_ = INSTANCE_TYPES["p6-b300.48xlarge"]
-        layout = [*type_.efa_layout[:-1], NetworkInterface(0, 1, "efa-only")]
-        assert layout_faults(layout, type_) == ["1 EFA interfaces on card 0 of p6-b300.48xlarge"]
-
-    def test_an_efa_only_interface_as_the_first_one_and_none_at_all(self) -> None:
-        type_ = INSTANCE_TYPES["p5.48xlarge"]
-        assert "would carry no address" in layout_faults([NetworkInterface(0, 0, "efa-only")], type_)[0]
-        assert "carries the address" in layout_faults([NetworkInterface(1, 0, "efa-only")], type_)[0]
-
-    def test_two_interfaces_in_one_place(self) -> None:
-        assert "two interfaces have one card and one device index" in layout_faults(
-            [PLAIN, PLAIN], INSTANCE_TYPES["g6.xlarge"]
-        )
 
 
 class TestEfaByChoice:
