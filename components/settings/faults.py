@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -57,6 +57,13 @@ def level_of(check: Callable[..., Any]) -> Level:
 def id_of(check: Callable[..., Any]) -> str:
     """The name under which a validator is told and suppressed: its function's, with dashes."""
     return check.__name__.replace("_", "-")
+
+
+def named_twice(values: Sequence[str], path: Path, below: Path) -> Iterator[Fault]:
+    """A fault for each value of a list that is there already; its place is between ``path`` and ``below``."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            yield Fault((*path, place, *below), f"'{value}' is there twice", "name each once")
 
 
 class SettingsError(ValueError):

@@ -7,17 +7,15 @@ its sound part: a rule that reads a broken field ends there, the others are not 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from ipaddress import IPv4Network
 from typing import Any
 
 from components.catalog import REGIONS, nearest
 
-from . import group_rules, quota_rules
-from .faults import Fault, Level, Path, id_of, level_of
+from . import group_rules, network_rules, quota_rules
+from .faults import Fault, Level, Path, id_of, level_of, named_twice
 from .model import Settings
 from .section import BrokenField
 
@@ -26,11 +24,6 @@ RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
-PRIVATE_RANGES = tuple(IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
-# A VPC is at most a /16 (VPC user guide); below /21 a zone's public slot would be smaller than AWS's least,
-# /28. The network plan cuts the block and names the same limits; a test compares them.
-LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX, PRIVATE_EXTRA_BITS = 16, 21, 4
-RESERVED_ADDRESSES = 5  # of every subnet, VPC user guide
 MAX_BUCKET_NAME = 63
 RESERVED_BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")  # S3 user guide, bucket naming rules (2026)
 MAX_ROLE_NAME = 64
@@ -128,15 +121,15 @@ def accounts_are_account_ids(s: Settings) -> Iterator[Fault]:
             yield Fault(
                 ("allowedAccountIds", place), f"'{account}' is no account id", "write its 12 digits in quotes"
             )
-    yield from _twice(s.allowed_account_ids, ("allowedAccountIds",), ())
+    yield from named_twice(s.allowed_account_ids, ("allowedAccountIds",), ())
 
 
 def names_are_unique(s: Settings) -> Iterator[Fault]:
-    yield from _twice([dataset.name for dataset in s.datasets], ("datasets",), ("name",))
+    yield from named_twice([dataset.name for dataset in s.datasets], ("datasets",), ("name",))
 
 
 def group_names_are_unique(s: Settings) -> Iterator[Fault]:
-    yield from _twice([group.name for group in s.gpu_groups], ("gpuGroups",), ("name",))
+    yield from named_twice([group.name for group in s.gpu_groups], ("gpuGroups",), ("name",))
 
 
 def region_is_known(s: Settings) -> Iterator[Fault]:
@@ -147,72 +140,6 @@ def region_is_known(s: Settings) -> Iterator[Fault]:
             "use one that does",
             nearest(s.region, REGIONS),
         )
-
-
-def cidr_is_a_private_block(s: Settings) -> Iterator[Fault]:
-    path, cidr = ("network", "cidr"), s.network.cidr
-    try:
-        block = IPv4Network(cidr, strict=False)
-    except ValueError:
-        yield Fault(path, f"'{cidr}' is no IPv4 block", "write one such as 10.42.0.0/16")
-        return
-    if str(block) != cidr:
-        yield Fault(
-            path, f"'{cidr}' has bits set below its prefix", "write the block's first address", str(block)
-        )
-    if not any(block.subnet_of(private) for private in PRIVATE_RANGES):
-        yield Fault(
-            path, f"{cidr} is not private", "take it from 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-        )
-    if block.prefixlen > SMALLEST_VPC_PREFIX:
-        yield Fault(
-            path,
-            f"{cidr} is too small for a public and a private subnet in every zone",
-            f"take a /{SMALLEST_VPC_PREFIX} or larger, up to /{LARGEST_VPC_PREFIX}",
-        )
-    if block.prefixlen < LARGEST_VPC_PREFIX:
-        yield Fault(path, f"{cidr} is larger than AWS allows", f"take a /{LARGEST_VPC_PREFIX} or smaller")
-
-
-def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
-    """Every node takes one address; EFA-only interfaces take none."""
-    try:
-        prefix = s.network.network.prefixlen
-    except ValueError:
-        return  # told by cidr_is_a_private_block
-    if not LARGEST_VPC_PREFIX <= prefix <= SMALLEST_VPC_PREFIX:
-        return
-    room = 2 ** (32 - prefix - PRIVATE_EXTRA_BITS) - RESERVED_ADDRESSES
-    needed: Counter[str] = Counter()
-    for group in s.gpu_groups:
-        if group.zones is not None and len(group.zones) == 1:
-            needed[group.zones[0]] += group.max_nodes
-    for zone, nodes in needed.items():
-        if nodes > room:
-            yield Fault(
-                ("network", "cidr"),
-                f"{s.network.cidr} is too small: {zone} may need {nodes} addresses and has {room}",
-                "take a larger block or fewer nodes",
-            )
-
-
-def zones_are_of_the_region(s: Settings) -> Iterator[Fault]:
-    if s.region not in REGIONS:
-        return  # told by region_is_known; one typo is one fault
-    for place, zone in enumerate(s.network.availability_zones):
-        path = ("network", "availabilityZones", place)
-        if re.fullmatch(rf"{re.escape(s.region)}[a-h]", zone):
-            continue
-        if zone.startswith(f"{s.region}-"):
-            yield Fault(
-                path,
-                f"'{zone}' is a local or wavelength zone",
-                "use the region's own zones, such as "
-                f"{s.region}a: local zones have no NAT gateway and no EFA",
-            )
-        else:
-            yield Fault(path, f"'{zone}' is no zone of {s.region}", f"write it like {s.region}a")
-    yield from _twice(s.network.availability_zones, ("network", "availabilityZones"), ())
 
 
 def log_retention_is_one_that_cloudwatch_takes(s: Settings) -> Iterator[Fault]:
@@ -259,7 +186,7 @@ def alert_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
                 f"'{address}' is no e-mail address",
                 "write one address, such as gpu-oncall@example.com",
             )
-    yield from _twice(s.monitoring.alerts.emails, ("monitoring", "alerts", "emails"), ())
+    yield from named_twice(s.monitoring.alerts.emails, ("monitoring", "alerts", "emails"), ())
 
 
 def alert_topic_is_of_the_region(s: Settings) -> Iterator[Fault]:
@@ -308,12 +235,6 @@ def _retention(days: int, path: Path) -> Iterator[Fault]:
         )
 
 
-def _twice(values: Sequence[str], path: Path, below: Path) -> Iterator[Fault]:
-    for place, value in enumerate(values):
-        if value in values[:place]:
-            yield Fault((*path, place, *below), f"'{value}' is there twice", "name each once")
-
-
 DTYPES = ("fp32", "tf32", "bf16", "fp16")  # what the self-check measures
 RULES: tuple[StackRule, ...] = (
     suppressions_have_an_id_and_a_reason,
@@ -324,9 +245,7 @@ RULES: tuple[StackRule, ...] = (
     prefix_is_free_for_buckets,
     tags_are_allowed,
     kms_mode_and_key_agree,
-    cidr_is_a_private_block,
-    zones_have_room_for_their_nodes,
-    zones_are_of_the_region,
+    *network_rules.RULES,
     flow_log_retention_is_one_that_cloudwatch_takes,
     names_are_unique,
     group_names_are_unique,

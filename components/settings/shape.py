@@ -77,7 +77,8 @@ def sound_part(
             ]
         elif not any(bad[: len(path)] == path for bad in broken):
             values[name] = given[key]
-    part = section.model_construct(**values)
+    given_fields = {name for name, field in section.model_fields.items() if (field.alias or name) in given}
+    part = section.model_construct(_fields_set=given_fields, **values)
     for name in section.model_fields.keys() & vars(part).keys() - values.keys():
         object.__delattr__(part, name)  # model_construct put its default there
     return part

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from components.names import stack_names
-from components.network.plan import LARGEST_VPC_PREFIX, PRIVATE_EXTRA_BITS, SMALLEST_VPC_PREFIX, plan_subnets
 from components.settings import load, rules
 from tests.unit.rule_cases import Case, Changes, configured, group, lines, second_group
 
@@ -123,69 +122,6 @@ CASES = [
         {},
     ),
     Case(
-        rules.cidr_is_a_private_block,
-        {("network", "cidr"): "10.0.0.0/22"},
-        "gpu-training:network.cidr: 10.0.0.0/22 is too small for a public and a private subnet in every "
-        "zone; "
-        "take a /21 or larger, up to /16",
-        {("network", "cidr"): "10.0.0.0/21"},
-    ),
-    Case(
-        rules.cidr_is_a_private_block,
-        {("network", "cidr"): "10.0.0.0/15"},
-        "gpu-training:network.cidr: 10.0.0.0/15 is larger than AWS allows; take a /16 or smaller",
-        {("network", "cidr"): "10.0.0.0/16"},
-    ),
-    Case(
-        rules.cidr_is_a_private_block,
-        {("network", "cidr"): "172.32.0.0/16"},
-        "gpu-training:network.cidr: 172.32.0.0/16 is not private; "
-        "take it from 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16",
-        {("network", "cidr"): "172.31.0.0/16"},
-    ),
-    Case(
-        rules.cidr_is_a_private_block,
-        {("network", "cidr"): "10.0.7.0/20"},
-        "gpu-training:network.cidr: '10.0.7.0/20' has bits set below its prefix; write the block's first "
-        "address "
-        "(nearest match: 10.0.0.0/20)",
-        {("network", "cidr"): "10.0.16.0/20"},
-    ),
-    Case(
-        rules.cidr_is_a_private_block,
-        {("network", "cidr"): "10.0.0.0.0/20"},
-        "gpu-training:network.cidr: '10.0.0.0.0/20' is no IPv4 block; write one such as 10.42.0.0/16",
-        {},
-    ),
-    Case(
-        rules.zones_have_room_for_their_nodes,
-        {("network", "cidr"): "10.0.0.0/21", **group(zones=["us-east-1a"], maxNodes=124)},
-        "gpu-training:network.cidr: 10.0.0.0/21 is too small: us-east-1a may need 124 addresses and has 123; "
-        "take a larger block or fewer nodes",
-        {("network", "cidr"): "10.0.0.0/21", **group(zones=["us-east-1a"], maxNodes=123)},
-    ),
-    Case(
-        rules.zones_are_of_the_region,
-        {("network", "availabilityZones"): ["us-east-1a", "us-east-2a"]},
-        "gpu-training:network.availabilityZones[1]: 'us-east-2a' is no zone of us-east-1; write it like "
-        "us-east-1a",
-        {("network", "availabilityZones"): ["us-east-1f"]},
-    ),
-    Case(
-        rules.zones_are_of_the_region,
-        {("network", "availabilityZones"): ["us-east-1-atl-2a"]},
-        "gpu-training:network.availabilityZones[0]: 'us-east-1-atl-2a' is a local or wavelength zone; use "
-        "the "
-        "region's own zones, such as us-east-1a: local zones have no NAT gateway and no EFA",
-        {},
-    ),
-    Case(
-        rules.zones_are_of_the_region,
-        {("network", "availabilityZones"): ["us-east-1a", "us-east-1a"]},
-        "gpu-training:network.availabilityZones[1]: 'us-east-1a' is there twice; name each once",
-        {},
-    ),
-    Case(
         rules.log_retention_is_one_that_cloudwatch_takes,
         {("monitoring",): {"retentionDays": 31}},
         "gpu-training:monitoring.retentionDays: CloudWatch does not keep logs for 31 days; one of 1, 3, 5, "
@@ -281,22 +217,6 @@ def test_the_rule_accepts_what_is_right(case: Case) -> None:
 def test_every_rule_has_a_case() -> None:
     own = {rule for rule in rules.RULES if rule.__module__ == rules.__name__}
     assert {case.rule for case in CASES} == own
-
-
-@pytest.mark.parametrize("prefix", range(14, 26))
-def test_the_cidr_rule_and_the_network_plan_refuse_the_same_blocks(prefix: int) -> None:
-    """The settings may not import the plan, so the limits are written in both; they must agree."""
-    refused = lines("dev", {("network", "cidr"): f"10.0.0.0/{prefix}"}) != []
-    try:
-        plan_subnets(f"10.0.0.0/{prefix}", ["us-east-1a"])
-        assert not refused
-    except ValueError:
-        assert refused
-
-
-def test_the_settings_know_the_plans_numbers() -> None:
-    assert (rules.LARGEST_VPC_PREFIX, rules.SMALLEST_VPC_PREFIX) == (LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX)
-    assert rules.PRIVATE_EXTRA_BITS == PRIVATE_EXTRA_BITS
 
 
 def test_the_longest_accepted_names_are_the_longest_that_aws_takes() -> None:
