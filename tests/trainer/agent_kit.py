@@ -22,10 +22,12 @@ from trainer.agent.lifecycle import Lifecycle
 from trainer.agent.node import Node
 from trainer.agent.pace import Pace
 from trainer.agent.peers import Address, connect_all
+from trainer.agent.run_events import RunEvents
 from trainer.contracts.cluster import Cluster as ClusterDocument
 from trainer.contracts.cluster import GroupInfo
 from trainer.contracts.node_document import (
     DatasetLocation,
+    HourlyPrice,
     NodeDocument,
     Promise,
     Release,
@@ -205,6 +207,8 @@ class Cloud:
     pace: Pace = field(default_factory=Pace)
     secrets: dict[str, str] = field(default_factory=dict)  # environment variable -> name in Secrets Manager
     training_port: int = field(default_factory=free_port)
+    runs_topic_arn: str | None = None
+    prices: dict[str, HourlyPrice] = field(default_factory=dict)
 
     @property
     def board(self) -> Board:
@@ -231,6 +235,8 @@ class Cloud:
             terminating_hook="terminating",
             log_group="/test/nodes",
             training_port=self.training_port,
+            runs_topic_arn=self.runs_topic_arn,
+            prices=self.prices,
             secrets=self.secrets,
         )
 
@@ -268,6 +274,7 @@ class Cloud:
             worker_argv=fake_workers,
             poll_seconds=POLL_SECONDS,
             pace=self.pace,
+            run_events=RunEvents.connect(document),
         )
         check = selfcheck_that(verdict, code, folder)
         agent = Agent(node, Imds(imds.endpoint), folder / "node.json", check, network.probe)

@@ -179,6 +179,7 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 def _answer(arguments: argparse.Namespace, board: Board, config: RunConfig, text: str) -> int:
     """Tell what was asked for and, with --wait, how it ends."""
+    from .agent.cost import describe_cost
     from .runs.status import read_status
     from .runs.watch import watch
 
@@ -192,6 +193,8 @@ def _answer(arguments: argparse.Namespace, board: Board, config: RunConfig, text
         print(json.dumps(read_status(board, config).to_dict()))
     elif result is not None:
         print(f"run {config.name} {result.status} at step {result.step}: {result.message}")
+        if result.cost is not None:
+            print(f"its nodes cost {describe_cost(result.cost)}")
     if result is None:
         print(
             f"trainer: run {config.name} is not over after {arguments.wait:.0f} s; it goes on",
@@ -216,11 +219,15 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _show(status: RunStatus, console: Any) -> None:
+    from .agent.cost import describe_cost
     from .runs.watch import headline, members_table
 
     console.print(headline(status))
     if status.result is not None:
         console.print(status.result.message, markup=False)
+    if status.cost is not None:
+        so_far = "" if status.result else " so far"
+        console.print(f"nodes{so_far}: {describe_cost(status.cost)}", markup=False)
     if status.members:
         console.print(members_table(status))
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ..contracts import keys
 from ..contracts.base import D
+from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
 from ..contracts.worker import WorkerEvent
 from ..errors import ConfigurationError
@@ -60,6 +61,13 @@ class Board:
         """Once only; False where somebody else was first."""
         body = result.to_json().encode()
         return self.store.put(self.bucket, keys.result(result.run), body, only_if_absent=True).written
+
+    def usage(self, run: str) -> RunUsage | None:
+        """What the run had of its nodes before it was resumed; None where it never was."""
+        return self._read(RunUsage, keys.usage(run))
+
+    def put_usage(self, run: str, usage: RunUsage) -> None:
+        self.store.put(self.bucket, keys.usage(run), usage.to_json().encode())
 
     def generation(self, run: str) -> tuple[Generation | None, str | None]:
         """The current generation and its ETag; (None, None) before the first."""

@@ -77,6 +77,7 @@ def _run_as(
     from .lifecycle import Lifecycle
     from .node import Node, installed_versions, poll_seconds
     from .pace import Pace
+    from .run_events import RunEvents
     from .supervisor import torchrun_argv
 
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -94,6 +95,9 @@ def _run_as(
         worker_argv=torchrun_argv,
         poll_seconds=poll_seconds(document),
         pace=Pace.from_environment(),
+        instance_type=identity.instance_type,
+        life_cycle=identity.life_cycle,
+        run_events=RunEvents.connect(document),
     )
     agent = Agent(node, imds, document_file)
     devices = DeviceMetrics.open(state, document.promise.accelerator)

@@ -61,6 +61,7 @@ class Identity:
     instance_id: str
     address: str  # private IPv4
     life_cycle: str  # spot, on-demand, capacity-block
+    instance_type: str | None = None
 
 
 class Imds:
@@ -94,7 +95,8 @@ class Imds:
         instance_id, address = self.get("instance-id"), self.get("local-ipv4")
         if not instance_id or not address:
             raise ImdsUnreachable("the service answers but knows neither instance-id nor local-ipv4")
-        return Identity(instance_id, address, self.get("instance-life-cycle") or "on-demand")
+        life_cycle = self.get("instance-life-cycle") or "on-demand"
+        return Identity(instance_id, address, life_cycle, self.get("instance-type"))
 
     def notice(self) -> Notice | None:
         """A spot interruption, or the end that the Auto Scaling group has in mind for this node."""

@@ -13,8 +13,10 @@ from ..contracts.run import Member, Versions
 from ..obs.exporter import NodeState
 from ..store import Store
 from .board import Board
+from .cost import UsageClock
 from .lifecycle import Lifecycle
 from .pace import Pace
+from .run_events import RunEvents
 from .supervisor import WorkerArgv
 
 POLL_VARIABLE = "TRAINER_POLL_SECONDS"
@@ -35,6 +37,14 @@ class Node:
     worker_argv: WorkerArgv
     poll_seconds: float
     pace: Pace = field(default_factory=Pace)
+    instance_type: str | None = None  # None: the metadata service did not say; the promised one counts
+    life_cycle: str = "on-demand"  # or spot, capacity-block
+    run_events: RunEvents | None = None  # None: nobody is told when a run is over
+
+    def usage_clock(self, seconds_before: float) -> UsageClock:
+        """Begins to count this node's time with a run."""
+        type_ = self.instance_type or self.document.promise.instance_type
+        return UsageClock(type_, self.life_cycle, self.document.prices, seconds_before)
 
     def member(self, peer_port: int) -> Member:
         promise = self.document.promise

@@ -15,11 +15,13 @@ from ..obs.logs import bind, get_logger
 from . import generation as rules
 from . import uploads
 from .board import utc_now
+from .cost import UsageClock, all_usage, run_cost, seconds_before
 from .events import Meter, progress_of
 from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
 from .prepare import in_background
+from .run_events import run_event
 from .secret_values import Secrets
 from .supervisor import Workers
 from .training import Training
@@ -37,6 +39,7 @@ class Session:
     run: RunConfig
     report: MemberReport
     peers: Peers
+    usage: UsageClock
     attempts: Attempts = field(default_factory=Attempts)
     over: bool = False
     node_fault: Exit | None = None
@@ -77,7 +80,8 @@ class Session:
         node.state.set("trainer_run_info", 1, run=run.name)
         node.state.set("trainer_run_active", 0)
         node.state.set("trainer_checkpoint_period_seconds", run.training.checkpoint.every_seconds)
-        return cls(node, run, report, peers)
+        before = seconds_before(node.instance_id, old, node.board.usage(run.name))
+        return cls(node, run, report, peers, node.usage_clock(before))
 
     # Everything below is called from the agent's loop, several times a second (`tick`) or once a poll (`poll`).
 
@@ -188,7 +192,7 @@ class Session:
         elif isinstance(action, rules.Stop):
             self._stop(action)
         elif isinstance(action, rules.Conclude):
-            self._conclude(action)
+            self._conclude(action, reports)
         else:
             log.info("the run is over")
             self.over = True
@@ -309,8 +313,10 @@ class Session:
         self._put_report_quietly()
         self.leave_code = code
 
-    def _conclude(self, action: rules.Conclude) -> None:
-        progress = progress_of(self.node.board.events(self.run.name))
+    def _conclude(self, action: rules.Conclude, reports: dict[str, MemberReport]) -> None:
+        board = self.node.board
+        progress = progress_of(board.events(self.run.name))
+        used = all_usage(reports, board.usage(self.run.name)) | {self.node.instance_id: self.usage.read()}
         result = RunResult(
             run=self.run.name,
             status=action.status,
@@ -322,16 +328,19 @@ class Session:
             last_loss=progress.last_loss,
             eval_loss=progress.eval_loss,
             eval_accuracy=progress.eval_accuracy,
+            cost=run_cost(used),
             finished_at=utc_now(),
         )
-        if self.node.board.put_result(result):
+        if board.put_result(result):
             get_logger().info("run concluded", **result.model_dump(exclude_none=True, exclude={"run"}))
+            if self.node.run_events is not None:
+                self.node.run_events.publish(run_event(self.node.document, self.run, result, progress))
 
     def _set(self, **changes: object) -> None:
         self.report = self.report.model_copy(update=changes)
 
     def _put_report(self) -> None:
-        self._set(beat=self.report.beat + 1)
+        self._set(beat=self.report.beat + 1, usage=self.usage.read())
         self.node.board.put_report(self.run.name, self.report)
         self._written_at = time.monotonic()
 

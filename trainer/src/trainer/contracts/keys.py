@@ -48,6 +48,11 @@ def result(run: str) -> str:
     return f"runs/{run}/result.json"
 
 
+def usage(run: str) -> str:
+    """What the run had of its nodes before it was resumed."""
+    return f"runs/{run}/usage.json"
+
+
 def run_selfcheck(run: str, instance_id: str) -> str:
     return f"runs/{run}/selfcheck/{instance_id}.json"
 

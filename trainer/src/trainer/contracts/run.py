@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from .base import Document
+from .cost import NodeUsage, RunCost
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
@@ -112,6 +113,7 @@ class MemberReport(Document):
     unreachable: list[str] = Field(
         default_factory=list
     )  # instance ids whose peer port does not answer this node
+    usage: NodeUsage | None = None  # what the run has had of this node so far
 
 
 class RunResult(Document):
@@ -127,4 +129,5 @@ class RunResult(Document):
     last_loss: float | None = None  # mean training loss of the last tenth
     eval_loss: float | None = None
     eval_accuracy: float | None = None
+    cost: RunCost | None = None  # of its nodes, over all its lives
     finished_at: str

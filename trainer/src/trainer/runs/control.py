@@ -9,8 +9,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..agent.board import Board, utc_now
+from ..agent.cost import all_usage
 from ..contracts import keys
 from ..contracts.cluster import Cluster
+from ..contracts.cost import RunUsage
 from ..contracts.manifests import CheckpointManifest, LatestPointer
 from ..contracts.run import RunConfig, RunPointer
 from ..errors import CheckpointError, ConfigurationError
@@ -99,6 +101,8 @@ def resume(board: Board, run: str) -> RunConfig:
     if result.status == "finished":
         raise ConfigurationError(f'run "{run}" finished at step {result.step}; start a new one for more')
     _require_free(board, config)
+    # First what the nodes had cost, then their reports away: done twice, it says the same.
+    board.put_usage(run, RunUsage(nodes=all_usage(board.reports(run), board.usage(run))))
     for listed in board.store.list_objects(board.bucket, keys.members(run)):
         board.store.delete(board.bucket, listed.key)
     board.store.delete(board.bucket, keys.result(run))

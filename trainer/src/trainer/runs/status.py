@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..agent.board import Board
+from ..agent.cost import all_usage, run_cost
 from ..agent.events import Progress, progress_of
+from ..contracts.cost import RunCost
 from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
 
 
@@ -36,26 +38,31 @@ class RunStatus:
     eta_seconds: float | None
     members: list[MemberStatus] = field(default_factory=list)
     result: RunResult | None = None
+    cost: RunCost | None = None  # so far, or the result's
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values with camelCase keys, absent ones left out."""
         data = asdict(self)
-        data["result"] = (
-            self.result.model_dump(mode="json", by_alias=True, exclude_none=True) if self.result else None
-        )
+        for name, document in (("result", self.result), ("cost", self.cost)):
+            data[name] = (
+                document.model_dump(mode="json", by_alias=True, exclude_none=True) if document else None
+            )
         return _camel(data)
 
 
 def read_status(board: Board, config: RunConfig) -> RunStatus:
     pointer = board.pointer(config.groups[0])
     generation, _ = board.generation(config.name)
+    reports, result = board.reports(config.name), board.result(config.name)
+    cost = result.cost if result is not None else run_cost(all_usage(reports, board.usage(config.name)))
     return summarise(
         config,
         pointer if pointer and pointer.run == config.name else None,
         generation,
-        board.reports(config.name),
+        reports,
         progress_of(board.events(config.name)),
-        board.result(config.name),
+        result,
+        cost,
     )
 
 
@@ -66,6 +73,7 @@ def summarise(
     reports: dict[str, MemberReport],
     progress: Progress,
     result: RunResult | None,
+    cost: RunCost | None = None,
 ) -> RunStatus:
     ranks = {member.instance_id: rank for rank, member in enumerate(generation.members)} if generation else {}
     current = generation.n if generation else 0
@@ -92,6 +100,7 @@ def summarise(
             for id_, r in sorted(reports.items(), key=lambda item: (ranks.get(item[0], 1 << 30), item[0]))
         ],
         result=result,
+        cost=cost,
     )
 
 

@@ -39,6 +39,8 @@ def headline(status: RunStatus) -> str:
     if status.state == "waiting":
         ready = sum(member.state == "ready" for member in status.members)
         parts.append(f"{ready} of {status.nodes} members ready")
+    if status.cost is not None and status.cost.prices_as_of is not None:
+        parts.append(f"USD {status.cost.usd_low:.2f} to {status.cost.usd_high:.2f}")
     if status.eta_seconds is not None:
         parts.append(f"{duration(status.eta_seconds)} left")
     return ", ".join(parts)
