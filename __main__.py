@@ -7,7 +7,7 @@ import pulumi_aws as aws
 
 from components.bootstrap.boot_plan import cluster_document_of, plan_boot
 from components.bootstrap.cluster_objects import ClusterObjects, ClusterObjectsArgs
-from components.bootstrap.release import read_release
+from components.bootstrap.release import read_releases
 from components.compute.gpu_group import GpuGroup, GpuGroupArgs
 from components.compute.plan import plan_group
 from components.cost.estimate import hourly_cost_usd
@@ -26,7 +26,8 @@ from components.storage.encryption_key import EncryptionKey, encryption_key_args
 settings = from_pulumi()
 names = stack_names(settings)
 try:
-    release = read_release(Path(__file__).parent)
+    releases = read_releases(Path(__file__).parent)
+    release = releases.choose(settings.trainer_version)
     plans = [plan_group(settings, group) for group in settings.gpu_groups]
     boots = [plan_boot(settings, plan, release) for plan in plans]
 except ValueError as fault:  # a mistake that a person can mend: one line, no trace
@@ -67,7 +68,7 @@ monitoring = Monitoring(
     ),
     opts,
 )
-files = [file for boot in boots for file in boot.release_files]
+files = releases.files(file for boot in boots for file in boot.release_files)
 shared = ClusterObjectsArgs(names.artifacts_bucket, files, cluster_document_of(settings), artifacts.ready)
 objects = ClusterObjects("cluster", shared, opts)
 stored = [resource for bucket in [artifacts, *datasets] for resource in bucket.ready]

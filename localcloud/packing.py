@@ -46,10 +46,21 @@ def write_tar(target: Path, files: Mapping[str, Path | bytes]) -> None:
     """An uncompressed tar (wheels are compressed already) with the files in the order of their names."""
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as archive:
         for name, source in sorted(files.items()):
-            data = source if isinstance(source, bytes) else source.read_bytes()
             entry = tarfile.TarInfo(name)  # mtime 0, uid and gid 0
-            entry.size, entry.mode = len(data), 0o644
-            archive.addfile(entry, io.BytesIO(data))
+            entry.mode = 0o644
+            with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as data:
+                entry.size = data.seek(0, io.SEEK_END)
+                data.seek(0)
+                archive.addfile(entry, data)
+
+
+def sha256_of(source: Path | bytes) -> str:
+    """In hex; a file is never in memory as a whole, since torch's are GiB large."""
+    digest = hashlib.sha256()
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as data:
+        while block := data.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _digest(data: bytes) -> str:

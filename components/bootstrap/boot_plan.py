@@ -20,7 +20,7 @@ from .node_document import (
     node_document_key,
     sha256_of,
 )
-from .release import Release, ReleaseFile
+from .release import Release, ReleaseFile, artifact_name
 from .user_data import BootVariables, render_user_data
 
 
@@ -37,8 +37,9 @@ class BootPlan:
 def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPlan:
     """Raises ReleaseError where the release lacks what the image needs, UserDataTooLong above EC2's limit."""
     profile = image_profile(group.image_profile)
-    trainer = release.trainer_for(profile.abi)
-    torch = release.torch_for(profile.abi, profile.name) if profile.torch_is_artifact else None
+    tar = artifact_name(profile.abi, profile.architecture)
+    trainer = release.trainer_for(tar)
+    torch = release.torch_for(tar, profile.name) if profile.torch_is_artifact else None
     names = stack_names(settings)
     types = [instance_type(name) for name in group.instance_types]
     gpu_models = {type_.gpu.model for type_ in types}

@@ -17,7 +17,7 @@ class ClusterObjectsArgs:
     """The bucket's name."""
 
     release_files: list[ReleaseFile]
-    """The tars that the groups' nodes install; one that several groups share may be there several times."""
+    """The tars that the groups' nodes install, and those of the kept releases to which they can be rolled back."""
 
     cluster_document: str
     """The text of cluster.json, which a researcher's machine reads."""

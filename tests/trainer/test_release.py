@@ -49,7 +49,7 @@ def test_two_builds_have_equal_bytes_and_a_second_call_does_nothing(
     assert (manifest.stat().st_mtime_ns, tar.stat().st_mtime_ns) == before
 
 
-def test_changed_source_changes_the_hash_and_the_old_tar_goes(
+def test_changed_source_is_another_release_and_the_old_one_is_kept(
     source: Path, tmp_path: Path, cache: Path
 ) -> None:
     out = tmp_path / "out"
@@ -58,7 +58,10 @@ def test_changed_source_changes_the_hash_and_the_old_tar_goes(
         file.write("# changed\n")
     after = release.build(source, LOCK, out, [ABI], cache)
     assert after["artifacts"][ABI]["sha256"] != before["artifacts"][ABI]["sha256"]
-    assert [path.name for path in out.glob("*.tar")] == [after["artifacts"][ABI]["file"]]
+    assert after["version"] != before["version"] and after["kept"] == [before]
+    assert {path.name for path in out.glob("*.tar")} == {
+        manifest["artifacts"][ABI]["file"] for manifest in (before, after)
+    }
     assert json.loads((out / "release.json").read_text()) == after
 
 

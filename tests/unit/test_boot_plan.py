@@ -16,7 +16,7 @@ from trainer.contracts.node_document import SCHEMA_VERSION, NodeDocument
 
 from components.bootstrap import node_document as rendering
 from components.bootstrap.boot_plan import BootPlan, cluster_document_of, plan_boot
-from components.bootstrap.release import Release, ReleaseError, ReleaseFile, read_release
+from components.bootstrap.release import Release, ReleaseError, ReleaseFile, read_releases
 from components.bootstrap.user_data import MAX_BYTES
 from components.compute.plan import plan_group
 from components.settings import Settings, load
@@ -136,34 +136,34 @@ class TestTheRelease:
         return path
 
     def test_its_files_lie_beside_the_manifest(self, manifest: Path, tmp_path: Path) -> None:
-        release = read_release(tmp_path)
+        release = read_releases(tmp_path).choose(None)
         assert release.trainer_for("cp312") == ReleaseFile(manifest.parent / "trainer.tar", SHA)
 
     def test_another_manifest_can_be_named(
         self, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GPU_TRAINING_RELEASE", str(manifest))
-        assert read_release(tmp_path / "elsewhere").version == "1.0"
+        assert read_releases(tmp_path / "elsewhere").choose(None).version == "1.0"
 
     def test_a_missing_one_names_the_command_that_builds_it(self, tmp_path: Path) -> None:
         with pytest.raises(ReleaseError, match=r"release.json is missing: run 'make release'"):
-            read_release(tmp_path)
+            read_releases(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1", "artifacts": {"cp312": {}}}'])
     def test_a_broken_one_too(self, manifest: Path, tmp_path: Path, text: str) -> None:
         manifest.write_text(text)
         with pytest.raises(ReleaseError, match=r"no manifest of a trainer release .*make release"):
-            read_release(tmp_path)
+            read_releases(tmp_path)
 
     def test_one_whose_files_are_gone_too(self, manifest: Path, tmp_path: Path) -> None:
         (manifest.parent / "trainer.tar").unlink()
         with pytest.raises(ReleaseError, match=r"trainer\.tar .* is missing: run 'make release'"):
-            read_release(tmp_path)
+            read_releases(tmp_path)
 
     def test_an_interpreter_that_was_not_built_for(self, manifest: Path, tmp_path: Path) -> None:
         with pytest.raises(ReleaseError, match=r"no artifact for cp310 \(it has: cp312\)"):
-            read_release(tmp_path).trainer_for("cp310")
+            read_releases(tmp_path).choose(None).trainer_for("cp310")
 
     def test_an_image_without_torch_and_a_release_without_it(self, manifest: Path, tmp_path: Path) -> None:
         with pytest.raises(ReleaseError, match=r"'dlami-base' has no torch .* none for cp312"):
-            read_release(tmp_path).torch_for("cp312", "dlami-base")
+            read_releases(tmp_path).choose(None).torch_for("cp312", "dlami-base")

@@ -12,7 +12,7 @@ from localcloud.toolchain.golang import TOOLS, pinned
 from localcloud.toolchain.lock import PIN
 from localcloud.toolchain.places import REQUIREMENTS, ROOT
 
-NAMES = ("bootstrap", "go", "image", "program", "tests", "trainer")
+NAMES = ("bootstrap", "go", "image", "program", "tests", "torch", "trainer")
 LOCKS = [REQUIREMENTS / f"{name}.txt" for name in NAMES]
 
 

@@ -28,3 +28,14 @@ class Document(BaseModel):
     def from_json(cls: type[D], text: str | bytes) -> D:
         """Parse and validate; raises pydantic.ValidationError."""
         return cls.model_validate_json(text)
+
+
+class ProgramDocument(Document):
+    """What the infrastructure program writes and a trainer of another release may read: unknown keys are ignored.
+
+    A stack can be rolled back to an older trainer, whose nodes then read documents of today's program. Within one
+    schema version the program only adds keys, and only such as a node may leave aside; a change that an older reader
+    must not overlook raises the schema version, which it refuses.
+    """
+
+    model_config = ConfigDict(extra="ignore")

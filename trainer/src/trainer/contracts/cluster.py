@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .base import Document
+from .base import ProgramDocument
 from .node_document import DatasetLocation
 
 
-class GroupInfo(Document):
+class GroupInfo(ProgramDocument):
     auto_scaling_group: str
     max_nodes: int = Field(ge=0)
 
 
-class Cluster(Document):
+class Cluster(ProgramDocument):
     schema_version: int = 1
     stack: str
     region: str

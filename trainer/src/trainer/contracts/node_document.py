@@ -10,14 +10,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Document
+from .base import ProgramDocument
 
 SCHEMA_VERSION = 1
 
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Artifact(Document):
+class Artifact(ProgramDocument):
     """An immutable object in S3 that is trusted only after its bytes hash to ``sha256``."""
 
     uri: str = Field(pattern=r"^s3://[^/]+/.+$")
@@ -30,14 +30,14 @@ class Release(Artifact):
     version: str
 
 
-class TorchSource(Document):
+class TorchSource(ProgramDocument):
     """Where torch comes from: a site-packages folder on the image, or a second hashed artifact."""
 
     site_packages: str | None = None
     artifact: Artifact | None = None
 
 
-class Promise(Document):
+class Promise(ProgramDocument):
     """What the instance type promises; the self-check holds the node to it.
 
     ``accelerator`` is ``none`` on images without a GPU driver (the local cloud): device checks then report
@@ -52,7 +52,7 @@ class Promise(Document):
     efa_count: int = Field(default=0, ge=0)
 
 
-class SelfCheckSettings(Document):
+class SelfCheckSettings(ProgramDocument):
     level: Literal["quick", "full"] = "quick"
     floors_tflops: dict[str, float] = Field(default_factory=dict)  # dtype -> TFLOPS, before the built-in ones
     on_failure: Literal["replace", "report"] = "replace"
@@ -60,7 +60,7 @@ class SelfCheckSettings(Document):
     max_replacements: int = Field(default=3, ge=0)
 
 
-class DatasetLocation(Document):
+class DatasetLocation(ProgramDocument):
     """Where a dataset lies and how the node reads it.
 
     ``sync``: copied to the node; ``mountpoint`` and ``lustre``: versions are folders below ``path``, mounted at
@@ -73,7 +73,7 @@ class DatasetLocation(Document):
     path: str | None = None  # absolute; with mountpoint and lustre only
 
 
-class Scratch(Document):
+class Scratch(ProgramDocument):
     """The instance-store disks: who makes a file system of them, and where it is mounted.
 
     ``image``: the image mounts them at ``path`` itself; ``node``: the node makes a RAID0 of them at each boot.
@@ -83,7 +83,7 @@ class Scratch(Document):
     path: str
 
 
-class HourlyPrice(Document):
+class HourlyPrice(ProgramDocument):
     """List prices of one instance type, USD an hour; spot as a range, None where it is not known."""
 
     on_demand_usd: float | None = None
@@ -92,7 +92,7 @@ class HourlyPrice(Document):
     as_of: str  # date of the older of the two
 
 
-class NodeDocument(Document):
+class NodeDocument(ProgramDocument):
     schema_version: int = SCHEMA_VERSION
     stack: str
     group: str  # the group's name in the configuration
