@@ -1,6 +1,6 @@
 """One group of GPU nodes."""
 
-import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pulumi
@@ -10,8 +10,11 @@ from components.bootstrap.boot_plan import BootPlan
 from components.bootstrap.node_document import LAUNCHING_HOOK, METRIC_NAMESPACE, TERMINATING_HOOK
 from components.names import StackNames
 
+from .group_scaling import scaling_policies, scheduled_actions
+from .launch_templates import NodeInputs, launch_templates
 from .node_role import NodeRole, NodeRoleArgs
 from .plan import GroupPlan
+from .purchase import least_healthy_percent
 
 # A node has this long between two signs of life while it boots and checks itself; without one it is given up.
 LAUNCHING_HEARTBEAT_SECONDS = 900
@@ -68,14 +71,19 @@ class GpuGroupArgs:
 
 
 class GpuGroup(pulumi.ComponentResource):
-    """Launch template, Auto Scaling group with both lifecycle hooks, role, and the document its nodes read.
+    """Launch templates, Auto Scaling group with both lifecycle hooks, role, and the document its nodes read.
 
     The hooks are declared on the group itself, where they already hold for the first fleet, and as resources
     of the same names, through which later changes reach a group that exists. The number of nodes is set at
     creation only: afterwards it belongs to whoever scales the group.
+
+    Deletion goes the other way round: hooks, schedules and policies, then the group with its nodes, then the
+    placement group, which EC2 keeps while a node is in it.
     """
 
     auto_scaling_group_name: pulumi.Output[str]
+    policy_arns: Mapping[str, pulumi.Output[str]]
+    """What alarms call, by role: fallback-raise and fallback-end of a fall-back group, idle-stop."""
 
     def __init__(self, name: str, args: GpuGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:compute:GpuGroup", name, None, opts)
@@ -103,8 +111,14 @@ class GpuGroup(pulumi.ComponentResource):
             ),
             opts=self._child,
         )
-        template = self._launch_template(role)
-        group = self._auto_scaling_group(template, [document, *role.ready, *args.requires])
+        node = NodeInputs(
+            instance_profile_arn=role.instance_profile_arn,
+            security_group_id=args.security_group_id,
+            user_data=args.boot.user_data,
+            kms_key_arn=args.kms_key_arn,
+        )
+        templates = launch_templates(name, self._plan, node, self._child)
+        group = self._auto_scaling_group(templates, [document, *role.ready, *args.requires])
         for hook, transition, result, heartbeat_seconds in HOOKS:
             aws.autoscaling.LifecycleHook(
                 f"{name}-{hook}",
@@ -115,71 +129,17 @@ class GpuGroup(pulumi.ComponentResource):
                 heartbeat_timeout=heartbeat_seconds,
                 opts=self._child,
             )
+        scheduled_actions(name, group.name, self._plan, self._child)
+        self.policy_arns = scaling_policies(name, group.name, self._plan, self._child)
         self.auto_scaling_group_name = group.name
         self.register_outputs({"autoScalingGroupName": self.auto_scaling_group_name})
 
-    def _launch_template(self, role: NodeRole) -> aws.ec2.LaunchTemplate:
-        plan = self._plan
-        return aws.ec2.LaunchTemplate(
-            f"{self._name}-template",
-            name=plan.auto_scaling_group,
-            description=f"Nodes of GPU group {plan.name}",
-            update_default_version=True,
-            image_id=plan.image_id,
-            instance_type=plan.instance_types[0],  # overridden where there is a mixed-instances policy
-            iam_instance_profile={"arn": role.instance_profile_arn},
-            # The one place that encodes: a template takes base64, and passes on whatever it is given.
-            user_data=base64.b64encode(self._args.boot.user_data.encode()).decode(),
-            metadata_options={
-                "http_endpoint": "enabled",
-                "http_tokens": "required",
-                # The agent runs on the node itself. In a bridged container one hop more would be needed, and
-                # then anything in a container would have the node's role.
-                "http_put_response_hop_limit": 1,
-                "instance_metadata_tags": "disabled",
-            },
-            # Security groups and addresses belong to the interfaces; EC2 refuses them beside a list of
-            # interfaces.
-            network_interfaces=[
-                {
-                    "network_card_index": interface.network_card_index,
-                    "device_index": interface.device_index,
-                    "interface_type": interface.interface_type,
-                    "associate_public_ip_address": "false",
-                    "delete_on_termination": "true",
-                    "security_groups": [self._args.security_group_id],
-                }
-                for interface in plan.interfaces
-            ],
-            block_device_mappings=[
-                {
-                    "device_name": plan.root_device_name,
-                    "ebs": {
-                        "volume_type": "gp3",
-                        "volume_size": plan.root_volume_gib,
-                        "encrypted": "true",
-                        "kms_key_id": self._args.kms_key_arn,
-                        "delete_on_termination": "true",
-                    },
-                }
-            ],
-            ebs_optimized="true",
-            monitoring={"enabled": True},
-            instance_initiated_shutdown_behavior="terminate",
-            tag_specifications=[
-                {"resource_type": kind, "tags": plan.tags}
-                for kind in ("instance", "volume", "network-interface")
-            ],
-            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
-        )
-
     def _auto_scaling_group(
-        self, template: aws.ec2.LaunchTemplate, depends_on: list[pulumi.Resource]
+        self, templates: Mapping[str, aws.ec2.LaunchTemplate], depends_on: list[pulumi.Resource]
     ) -> aws.autoscaling.Group:
         plan = self._plan
-        # The number, never $Latest: only a number that changes shows as a change of the group.
-        version = template.latest_version.apply(str)
-        single = aws.autoscaling.GroupLaunchTemplateArgs(id=template.id, version=version)
+        preferred = templates[plan.instance_types[0]]
+        single = aws.autoscaling.GroupLaunchTemplateArgs(id=preferred.id, version=_version(preferred))
         placement = self._placement_group() if plan.cluster_placement else None
         return aws.autoscaling.Group(
             f"{self._name}-group",
@@ -190,8 +150,8 @@ class GpuGroup(pulumi.ComponentResource):
             vpc_zone_identifiers=self._args.subnet_ids,
             placement_group=placement.name if placement else None,
             launch_template=single if plan.mixed_instances is None else None,
-            mixed_instances_policy=self._mixed_instances_policy(template.id, version),
-            capacity_rebalance=False,  # it would add a node outside the run and take one out of it
+            mixed_instances_policy=self._mixed_instances_policy(templates),
+            capacity_rebalance=plan.capacity_rebalance,
             health_check_type="EC2",
             health_check_grace_period=HEALTH_CHECK_GRACE_SECONDS,
             # Capacity may be hours away; alarms wait for it, `pulumi up` does not.
@@ -207,7 +167,7 @@ class GpuGroup(pulumi.ComponentResource):
             ],
             enabled_metrics=GROUP_METRICS,
             metrics_granularity="1Minute",
-            instance_refresh=_instance_refresh() if plan.refresh_on_change else None,
+            instance_refresh=_instance_refresh(plan) if plan.refresh_on_change else None,
             tags=[
                 {"key": key, "value": value, "propagate_at_launch": True} for key, value in plan.tags.items()
             ],
@@ -222,11 +182,17 @@ class GpuGroup(pulumi.ComponentResource):
         )
 
     def _mixed_instances_policy(
-        self, template_id: pulumi.Output[str], version: pulumi.Output[str]
+        self, templates: Mapping[str, aws.ec2.LaunchTemplate]
     ) -> aws.autoscaling.GroupMixedInstancesPolicyArgsDict | None:
         mixed = self._plan.mixed_instances
         if mixed is None:
             return None
+        preferred = templates[mixed.instance_types[0]]
+        overrides: list[aws.autoscaling.GroupMixedInstancesPolicyLaunchTemplateOverrideArgsDict] = []
+        for type_ in mixed.instance_types:
+            overrides.append({"instance_type": type_})
+            if templates[type_] is not preferred:  # other interfaces than the preferred type's
+                overrides[-1]["launch_template_specification"] = _specification(templates[type_])
         return {
             "instances_distribution": {
                 "on_demand_allocation_strategy": "prioritized",
@@ -236,8 +202,8 @@ class GpuGroup(pulumi.ComponentResource):
                 "spot_max_price": mixed.spot_max_price_usd_per_hour,
             },
             "launch_template": {
-                "launch_template_specification": {"launch_template_id": template_id, "version": version},
-                "overrides": [{"instance_type": type_} for type_ in mixed.instance_types],
+                "launch_template_specification": _specification(preferred),
+                "overrides": overrides,
             },
         }
 
@@ -251,12 +217,25 @@ class GpuGroup(pulumi.ComponentResource):
         )
 
 
-def _instance_refresh() -> aws.autoscaling.GroupInstanceRefreshArgsDict:
-    """Old nodes leave before new ones come: scarce capacity would not be found for both at once."""
+def _version(template: aws.ec2.LaunchTemplate) -> pulumi.Output[str]:
+    """The number, never $Latest: only a number that changes shows as a change of the group, and a refresh that
+    fails goes back to a number (terraform-provider-aws#34189).
+    """
+    return template.latest_version.apply(str)
+
+
+def _specification(template: aws.ec2.LaunchTemplate) -> dict[str, pulumi.Output[str]]:
+    return {"launch_template_id": template.id, "version": _version(template)}
+
+
+def _instance_refresh(plan: GroupPlan) -> aws.autoscaling.GroupInstanceRefreshArgsDict:
+    """One old node leaves, through the terminating hook in which its run saves, before a new one comes: scarce
+    capacity would not be found for both at once.
+    """
     return {
         "strategy": "Rolling",
         "preferences": {
-            "min_healthy_percentage": 0,
+            "min_healthy_percentage": least_healthy_percent(plan.max_nodes),
             "max_healthy_percentage": 100,
             "skip_matching": True,
             "auto_rollback": True,

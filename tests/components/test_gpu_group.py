@@ -197,9 +197,10 @@ class TestTheGroup:
         assert scaling_group()["vpcZoneIdentifiers"] == ["subnet-us-east-1a", "subnet-us-east-1b"]
         assert scaling_group(zones=["us-east-1b"])["vpcZoneIdentifiers"] == ["subnet-us-east-1b"]
 
-    def test_makes_nobody_wait_for_capacity_and_never_rebalances_by_itself(self) -> None:
+    def test_makes_nobody_wait_for_capacity(self) -> None:
+        """terraform-provider-aws#33665: an apply that waits for scarce GPUs fails."""
         inputs = scaling_group(purchase={"spotPercent": 100})
-        assert inputs["waitForCapacityTimeout"] == "0" and inputs["capacityRebalance"] is False
+        assert inputs["waitForCapacityTimeout"] == "0"
         assert inputs["healthCheckType"] == "EC2" and inputs["healthCheckGracePeriod"] == 300
 
     def test_shows_the_metrics_that_the_alarms_read(self) -> None:
@@ -211,7 +212,7 @@ class TestTheGroup:
         assert "instanceRefresh" not in scaling_group()
         refresh = scaling_group(rollout="refresh")["instanceRefresh"]
         assert refresh["strategy"] == "Rolling" and refresh["preferences"] == {
-            "minHealthyPercentage": 0,
+            "minHealthyPercentage": 50,  # of two nodes
             "maxHealthyPercentage": 100,
             "skipMatching": True,
             "autoRollback": True,

@@ -139,7 +139,9 @@ def _hook_delete(call: Call) -> None:
 
 
 def _schedule_put(call: Call) -> None:
-    wanted = call.fit("autoscaling", "PutScheduledUpdateGroupAction")
+    sizes = ("minSize", "maxSize", "desiredCapacity")
+    unchanged = [size for size in sizes if call[size] == -1]  # the provider's word; the API's is to say nothing
+    wanted = call.fit("autoscaling", "PutScheduledUpdateGroupAction", None, *unchanged)
     call.clients("autoscaling").put_scheduled_update_group_action(
         **{**wanted, "ScheduledActionName": call.name}
     )

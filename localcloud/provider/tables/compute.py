@@ -55,6 +55,20 @@ KINDS = (
         filled={"defaultResult": "ABANDON"},
         held="realised",
     ),
+    # Kept as declared: no alarm of the emulation calls a policy.
+    row(
+        "aws:autoscaling/policy:Policy",
+        "{name}",
+        {
+            "arn": arn(
+                "autoscaling",
+                "scalingPolicy:{uuid}:autoScalingGroupName/{in[autoscalingGroupName]}:policyName/{name}",
+            )
+        },
+        filled={"metricAggregationType": "Average"},
+        replace="autoscalingGroupName",
+        name="name",
+    ),
     row(
         "aws:autoscaling/schedule:Schedule",
         "{name}",
