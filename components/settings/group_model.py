@@ -209,6 +209,16 @@ class GpuGroupSettings(Section):
     root_volume_gib: int = Field(
         default=200, ge=30, le=65536, description="Encrypted gp3 root volume of a node, GiB."
     )
+    root_volume_iops: int | None = Field(
+        default=None,
+        examples=[6000],
+        description="IOPS of the root volume: 3000 to 80000, and 500 for each GiB at most. Absent: 3000.",
+    )
+    root_volume_throughput_mibps: int | None = Field(
+        default=None,
+        examples=[500],
+        description="Throughput of the root volume, MiB/s: 125 to 2000, and 0.25 for each IOPS at most. Absent: 125.",
+    )
     rollout: Literal["manual", "refresh"] = Field(
         default="manual",
         description="What a new launch template does to running nodes. `manual`: nothing, they get it at their next "

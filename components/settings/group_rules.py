@@ -15,6 +15,7 @@ from components.catalog import (
     nearest,
 )
 
+from . import storage_rules
 from .faults import Fault, Path
 from .group_model import GpuGroupSettings
 from .model import Settings
@@ -248,4 +249,5 @@ RULES: tuple[GroupRule, ...] = (
     image_has_one_source,
     image_profile_is_known,
     image_serves_the_types,
+    *storage_rules.GROUP_RULES,
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from components.catalog import REGIONS, nearest
 
-from . import group_rules, network_rules, quota_rules
+from . import group_rules, network_rules, quota_rules, storage_rules
 from .faults import Fault, Level, Path, id_of, level_of, named_twice
 from .model import Settings
 from .section import BrokenField
@@ -79,7 +79,7 @@ def stack_name_fits_names(s: Settings) -> Iterator[Fault]:
 def names_fit_their_limits(s: Settings) -> Iterator[Fault]:
     """Bucket names end in the 12 digits of the account."""
     longest = MAX_BUCKET_NAME - len(f"{s.base_name}-data--") - 12
-    if len(f"{s.base_name}-artifacts-") + 12 > MAX_BUCKET_NAME:
+    if len(f"{s.base_name}-access-logs-") + 12 > MAX_BUCKET_NAME:
         yield Fault(
             ("namePrefix",),
             f"'{s.base_name}' makes bucket names above {MAX_BUCKET_NAME} characters",
@@ -256,4 +256,5 @@ RULES: tuple[StackRule, ...] = (
     alert_addresses_are_addresses,
     alert_topic_is_of_the_region,
     *quota_rules.RULES,
+    *storage_rules.RULES,
 )

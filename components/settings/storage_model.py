@@ -17,16 +17,19 @@ class DatasetSettings(Section):
     )
     retain: bool = Field(
         default=True,
-        description="`true`: the bucket is protected from deletion and stays when the stack goes; "
-        "`false`: it goes with the stack, contents included.",
+        description="`true`: the bucket is protected, `pulumi destroy` stops at it, and it stays where it is taken out "
+        "of the stack; `false`: the explicit switch with which it goes with the stack, contents included. Checkpoints "
+        "stay unless every dataset has `false`.",
     )
     noncurrent_expiry_days: int = Field(
         default=30, ge=1, description="Days after which overwritten or deleted objects are gone for good."
     )
     read_path: Literal["sync", "mountpoint", "lustre"] = Field(
         default="sync",
-        description="How nodes read it. `sync`: copied to the node and verified before training; `mountpoint`: through "
-        "Mountpoint for S3, without a copy; `lustre`: through the stack's file system, which loads it from the bucket.",
+        description="How nodes read it. `sync`: copied to the node, and every shard hashed, before training; "
+        "`mountpoint`: through Mountpoint for S3, without a copy; `lustre`: through the stack's file system, which "
+        "loads it from the bucket. Without a copy the manifest, every shard's size and its hash as S3 keeps it are "
+        "checked, and one shard is read and hashed through the mount.",
     )
 
 
@@ -69,5 +72,6 @@ class LustreSettings(Section):
     )
     retain: bool = Field(
         default=True,
-        description="`true`: protected from deletion; `false`: it goes with the stack.",
+        description="`true`: protected, `pulumi destroy` stops at it; `false`: the explicit switch with which it goes "
+        "with the stack. Datasets are in their buckets in either case.",
     )

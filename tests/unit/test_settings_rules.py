@@ -224,7 +224,8 @@ def test_the_longest_accepted_names_are_the_longest_that_aws_takes() -> None:
     long_prefix: Changes = {("namePrefix",): "sixteen-letters0"}
     datasets = stack_names(load("prod-2", configured({**long_prefix, ("datasets",): [{"name": "d" * 21}]})))
     assert len(datasets.dataset_buckets["d" * 21]) == rules.MAX_BUCKET_NAME
-    artifacts = stack_names(load("s" * 23, configured(long_prefix)))
-    assert len(artifacts.artifacts_bucket) == rules.MAX_BUCKET_NAME
+    logs = stack_names(load("s" * 21, configured(long_prefix)))
+    assert len(logs.access_logs_bucket) == rules.MAX_BUCKET_NAME
+    assert len(logs.artifacts_bucket) < rules.MAX_BUCKET_NAME
     groups = stack_names(load("experiment1", configured({**long_prefix, **group(name="g" * 30)})))
     assert len(groups.auto_scaling_group("g" * 30) + "-node") == rules.MAX_ROLE_NAME
