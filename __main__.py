@@ -11,6 +11,8 @@ from components.bootstrap.release import read_releases
 from components.compute.gpu_group import GpuGroup, GpuGroupArgs
 from components.compute.plan import plan_group
 from components.cost.estimate import hourly_cost_usd
+from components.monitoring.run_events import RunEvents, RunEventsArgs
+from components.engine_log import without_debug_messages
 from components.monitoring.stack import Monitoring, MonitoringArgs, WatchedGroup
 from components.names import stack_names, stack_tags
 from components.network.network import Network, network_args
@@ -23,6 +25,7 @@ from components.storage.buckets import (
 )
 from components.storage.encryption_key import EncryptionKey, encryption_key_args
 
+without_debug_messages()
 settings = from_pulumi()
 names = stack_names(settings)
 try:
@@ -68,11 +71,13 @@ monitoring = Monitoring(
     ),
     opts,
 )
+own_key = key_arn if settings.kms.mode == "create" else None  # another's policy may not know SNS
+run_events = RunEvents("run-events", RunEventsArgs(names, watched.alerts.run_emails, own_key), opts)
 files = releases.files(file for boot in boots for file in boot.release_files)
 shared = ClusterObjectsArgs(names.artifacts_bucket, files, cluster_document_of(settings), artifacts.ready)
 objects = ClusterObjects("cluster", shared, opts)
 stored = [resource for bucket in [artifacts, *datasets] for resource in bucket.ready]
-requires = [*network.ready, *stored, *objects.ready, *monitoring.ready]
+requires = [*network.ready, *stored, *objects.ready, *monitoring.ready, *run_events.ready]
 inside, boundary = network.node_security_group_id, settings.permission_boundary_arn
 for plan, boot in zip(plans, boots, strict=True):
     subnets: list[pulumi.Input[str]] = [network.private_subnet_ids[zone] for zone in plan.zones]

@@ -260,6 +260,10 @@ class Engine:
             "GPU_TRAINING_STANDIN_MODE": self.mode,
             "GPU_TRAINING_LOCAL_ROOT": str(self.local_root or self.work),
         }
+        if self.mode == "preview":
+            # The engine writes its whole state after each resource, though a preview leaves none: most of its own
+            # time with many groups. The switch is among its experiments.
+            env |= {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
         if self.endpoint:
             env["GPU_TRAINING_LOCAL_ENDPOINT"] = self.endpoint
         return {**env, **self.extra_env}
