@@ -6,11 +6,22 @@ after its self-check, so that every limit here is longer than a boot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 NAMESPACE = "GpuTraining"  # the agent's and user data's own counts
+NODES_TRAINING = "NodesTraining"  # 1 a minute of each node that trains, 0 of each other
 RUNBOOK = "See docs/runbooks.md#"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with the group as its dimension, under the id that the expression uses."""
+
+    id: str
+    name: str
+    namespace: str = "AWS/AutoScaling"
+    statistic: str = "Average"
 
 
 @dataclass(frozen=True)
@@ -24,14 +35,16 @@ class Alarm:
     datapoints_to_alarm: int
     period_seconds: int
     event: str | None = None  # a count of NAMESPACE of which one is too many
-    metrics: dict[str, str] = field(
-        default_factory=dict
-    )  # id -> metric of AWS/AutoScaling, for the expression
+    metrics: tuple[Metric, ...] = ()  # of the group, for the expression
     expression: str | None = None  # more than zero is too much
+    label: str = ""  # what the expression counts
+    end_is_told: bool = True
 
 
-def group_alarms(auto_scaling_group: str, *, buys_spot: bool) -> list[Alarm]:
-    """What can be wrong with a group. The order is stable."""
+def group_alarms(
+    auto_scaling_group: str, *, buys_spot: bool, idle_stop_minutes: int | None = None
+) -> list[Alarm]:
+    """What can be wrong with a group, and that nobody uses it. The order is stable."""
     alarms = [
         Alarm(
             role="node-missing",
@@ -76,12 +89,35 @@ def group_alarms(auto_scaling_group: str, *, buys_spot: bool) -> list[Alarm]:
                 **_SHORTFALL,
             )
         )
+    if idle_stop_minutes is not None:
+        alarms.append(
+            Alarm(
+                role="idle",
+                description=f"No node of {auto_scaling_group} trained for {idle_stop_minutes} minutes: it is scaled "
+                "to zero.",
+                # A count that does not arrive says nothing about training, and stops nobody.
+                treat_missing_data="notBreaching",
+                evaluation_periods=idle_stop_minutes,
+                datapoints_to_alarm=idle_stop_minutes,
+                period_seconds=60,
+                metrics=(
+                    _IN_SERVICE,
+                    Metric("training", NODES_TRAINING, namespace=NAMESPACE, statistic="Maximum"),
+                ),
+                expression="IF(in_service > 0 AND training < 1, 1, 0)",
+                label="idle",
+                end_is_told=False,  # there are no nodes any more
+            )
+        )
     return alarms
 
 
+_IN_SERVICE = Metric("in_service", "GroupInServiceInstances")
+_DESIRED = Metric("desired", "GroupDesiredCapacity")
 _SHORTFALL: dict[str, Any] = {
-    "metrics": {"desired": "GroupDesiredCapacity", "in_service": "GroupInServiceInstances"},
+    "metrics": (_DESIRED, _IN_SERVICE),
     "expression": "desired - in_service",
+    "label": "nodes short",
 }
 
 
@@ -90,7 +126,7 @@ def dashboard_body(*, region: str, auto_scaling_groups: list[str]) -> dict[str, 
     widgets = []
     for row, group in enumerate(auto_scaling_groups):
         dimension = ["AutoScalingGroupName", group]
-        nodes = [["AWS/AutoScaling", metric, *dimension] for metric in _SHORTFALL["metrics"].values()]
+        nodes = [["AWS/AutoScaling", metric.name, *dimension] for metric in (_DESIRED, _IN_SERVICE)]
         failures = [[NAMESPACE, metric, *dimension] for metric in ("SelfCheckFailed", "LaunchesSuspended")]
         for column, (title, metrics, stat) in enumerate(
             [("nodes", nodes, "Average"), ("failures", failures, "Sum")]

@@ -1,7 +1,8 @@
 """Logs, alarms and the topic that tells people: what needs no Kubernetes cluster."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_aws as aws
@@ -9,6 +10,14 @@ import pulumi_aws as aws
 from components.iam import partition, policy_document
 
 from .alarms import NAMESPACE, RUNBOOK, Alarm, dashboard_body, group_alarms
+
+
+@dataclass(frozen=True)
+class AlarmActions:
+    """ARNs of what CloudWatch calls, such as scaling policies; once a minute while the alarm lasts, once at its end."""
+
+    in_alarm: Sequence[pulumi.Input[str]] = ()
+    when_over: Sequence[pulumi.Input[str]] = ()
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,12 @@ class WatchedGroup:
 
     buys_spot: bool
     """True: a part of its nodes is spot, and a lasting shortage gets an alarm of its own."""
+
+    idle_stop_minutes: int | None = None
+    """Minutes without training after which an alarm calls the policy that scales to zero. None: no such alarm."""
+
+    actions: Mapping[str, AlarmActions] = field(default_factory=dict)
+    """By the alarm's role, what it does besides telling people. Empty: nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +50,8 @@ class CloudWatchArgs:
     region: str
     """The region of the groups."""
 
-    groups: list[WatchedGroup]
-    """The groups; each gets its own alarms."""
+    auto_scaling_groups: list[str]
+    """Names of the groups on the dashboard."""
 
     retention_days: int
     """Days after which the nodes' logs expire; one of the values that CloudWatch Logs accepts."""
@@ -44,12 +59,21 @@ class CloudWatchArgs:
     alert_emails: list[str]
     """Addresses that get every alarm, after the owner confirmed the subscription. Empty: the topic alone."""
 
+    key_arn: pulumi.Input[str] | None = None
+    """Key of the log group and of the topic, whose policy lets both services in. None: CloudWatch's own encryption,
+    and a topic without.
+    """
+
     sns_topic_arn: str | None = None
     """A topic that exists already and lets CloudWatch publish. None: the stack makes its own."""
 
 
 class CloudWatch(pulumi.ComponentResource):
-    """Log group, topic, alarms and a dashboard in CloudWatch."""
+    """Log group, topic, alarms and a dashboard in CloudWatch.
+
+    The alarms come by `watch`: nodes need the log group before their group exists, and alarms call policies that
+    exist only after it.
+    """
 
     alerts_topic_arn: pulumi.Output[str]
     log_group_name: str
@@ -66,6 +90,7 @@ class CloudWatch(pulumi.ComponentResource):
                 f"{name}-nodes",
                 name=self.log_group_name,
                 retention_in_days=args.retention_days,
+                kms_key_id=args.key_arn,
                 tags={"Name": self.log_group_name},
                 opts=self._child,
             )
@@ -79,32 +104,43 @@ class CloudWatch(pulumi.ComponentResource):
                 endpoint=email,
                 opts=self._child,
             )
-        for group in args.groups:
-            for alarm in group_alarms(group.auto_scaling_group, buys_spot=group.buys_spot):
-                self._alarm(group.auto_scaling_group, alarm)
         dashboard = f"{args.base_name}-nodes"
-        names = [group.auto_scaling_group for group in args.groups]
         aws.cloudwatch.Dashboard(
             f"{name}-dashboard",
             dashboard_name=dashboard,
             dashboard_body=json.dumps(
-                dashboard_body(region=args.region, auto_scaling_groups=names), sort_keys=True
+                dashboard_body(region=args.region, auto_scaling_groups=args.auto_scaling_groups),
+                sort_keys=True,
             ),
             opts=self._child,
         )
         self.dashboard_url = _console_url(args.region, dashboard)
         self.register_outputs({"alertsTopicArn": self.alerts_topic_arn, "dashboardUrl": self.dashboard_url})
 
+    def watch(self, groups: Iterable[WatchedGroup]) -> None:
+        """Declare the alarms of the groups."""
+        for group in groups:
+            for alarm in group_alarms(
+                group.auto_scaling_group,
+                buys_spot=group.buys_spot,
+                idle_stop_minutes=group.idle_stop_minutes,
+            ):
+                self._alarm(group.auto_scaling_group, alarm, group.actions.get(alarm.role, AlarmActions()))
+
     def _topic(self) -> pulumi.Output[str]:
         """A topic that only this account's alarms, and what the account allows by IAM, publish to.
 
-        It is not encrypted by the account's default key: that key's policy shuts CloudWatch out, and alarms would
-        be dropped without a word. Messages hold names and counts only.
+        Without a key of the stack's own it is not encrypted: the policy of the account's default key shuts CloudWatch
+        out, and alarms would be dropped without a word. Messages hold names and counts only.
         """
         args = self._args
         topic_name = f"{args.base_name}-alerts"
         topic = aws.sns.Topic(
-            f"{self._name}-alerts", name=topic_name, tags={"Name": topic_name}, opts=self._child
+            f"{self._name}-alerts",
+            name=topic_name,
+            kms_master_key_id=args.key_arn,
+            tags={"Name": topic_name},
+            opts=self._child,
         )
         arn = f"arn:{partition(args.region)}:sns:{args.region}:{args.account_id}:{topic_name}"
         aws.sns.TopicPolicy(
@@ -134,7 +170,7 @@ class CloudWatch(pulumi.ComponentResource):
         )
         return topic.arn
 
-    def _alarm(self, group: str, alarm: Alarm) -> None:
+    def _alarm(self, group: str, alarm: Alarm, actions: AlarmActions) -> None:
         dimensions = {"AutoScalingGroupName": group}
         if alarm.event is not None:
             what = {
@@ -149,22 +185,22 @@ class CloudWatch(pulumi.ComponentResource):
         else:
             metrics = [
                 {
-                    "id": key,
+                    "id": metric.id,
                     "metric": {
-                        "namespace": "AWS/AutoScaling",
-                        "metric_name": metric,
+                        "namespace": metric.namespace,
+                        "metric_name": metric.name,
                         "dimensions": dimensions,
-                        "stat": "Average",
+                        "stat": metric.statistic,
                         "period": alarm.period_seconds,
                     },
                     "return_data": False,
                 }
-                for key, metric in alarm.metrics.items()
+                for metric in alarm.metrics
             ]
             wanted = {
-                "id": "shortfall",
+                "id": "judged",
                 "expression": alarm.expression,
-                "label": "nodes short",
+                "label": alarm.label,
                 "return_data": True,
             }
             what = {
@@ -179,8 +215,8 @@ class CloudWatch(pulumi.ComponentResource):
             evaluation_periods=alarm.evaluation_periods,
             datapoints_to_alarm=alarm.datapoints_to_alarm,
             treat_missing_data=alarm.treat_missing_data,
-            alarm_actions=[self.alerts_topic_arn],
-            ok_actions=[self.alerts_topic_arn],
+            alarm_actions=[self.alerts_topic_arn, *actions.in_alarm],
+            ok_actions=[*([self.alerts_topic_arn] if alarm.end_is_told else []), *actions.when_over],
             tags={"Name": f"{group}-{alarm.role}"},
             opts=self._child,
             **what,

@@ -1,13 +1,14 @@
 """Monitoring of a whole stack: CloudWatch always, Prometheus and Grafana where there is a cluster for them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
 
-from .cloudwatch import CloudWatch, CloudWatchArgs, WatchedGroup
+from .cloudwatch import AlarmActions, CloudWatch, CloudWatchArgs, WatchedGroup
 from .cluster import ClusterMonitoring, ClusterMonitoringArgs
 
-__all__ = ["Monitoring", "MonitoringArgs", "WatchedGroup"]
+__all__ = ["AlarmActions", "Monitoring", "MonitoringArgs", "WatchedGroup"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class MonitoringArgs:
     region: str
     """The region of the stack."""
 
-    groups: list[WatchedGroup]
+    auto_scaling_groups: list[str]
     """The Auto Scaling groups, by plain name: they need not exist yet."""
 
     metrics_port: int
@@ -34,6 +35,9 @@ class MonitoringArgs:
 
     alert_emails: list[str]
     """Addresses that are told of every alarm, once they confirmed. Empty: the topic alone."""
+
+    key_arn: pulumi.Input[str] | None = None
+    """Key of log group and topic, whose policy lets CloudWatch in. None: no key of the stack's own."""
 
     sns_topic_arn: str | None = None
     """A topic that exists already. None: the stack makes its own."""
@@ -53,15 +57,16 @@ class Monitoring(pulumi.ComponentResource):
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("gputraining:monitoring:Monitoring", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        cloudwatch = CloudWatch(
+        self._cloudwatch = cloudwatch = CloudWatch(
             f"{name}-cloudwatch",
             CloudWatchArgs(
                 base_name=args.base_name,
                 account_id=args.account_id,
                 region=args.region,
-                groups=args.groups,
+                auto_scaling_groups=args.auto_scaling_groups,
                 retention_days=args.retention_days,
                 alert_emails=args.alert_emails,
+                key_arn=args.key_arn,
                 sns_topic_arn=args.sns_topic_arn,
             ),
             opts=child,
@@ -77,7 +82,7 @@ class Monitoring(pulumi.ComponentResource):
                     base_name=args.base_name,
                     region=args.region,
                     kubeconfig=args.kubeconfig,
-                    auto_scaling_groups=[group.auto_scaling_group for group in args.groups],
+                    auto_scaling_groups=args.auto_scaling_groups,
                     metrics_port=args.metrics_port,
                     retention_days=args.retention_days,
                     alerts_topic_arn=self.alerts_topic_arn,
@@ -91,3 +96,7 @@ class Monitoring(pulumi.ComponentResource):
                 "logGroupName": self.log_group_name,
             }
         )
+
+    def watch(self, groups: Iterable[WatchedGroup]) -> None:
+        """Declare the alarms of groups that are declared already, since alarms may call their policies."""
+        self._cloudwatch.watch(groups)

@@ -12,7 +12,7 @@ import yaml
 
 from components.monitoring import rule_groups
 from components.monitoring.chart_values import CHART_VERSION
-from components.monitoring.stack import Monitoring, MonitoringArgs, WatchedGroup
+from components.monitoring.stack import AlarmActions, Monitoring, MonitoringArgs, WatchedGroup
 from tests.components.kit import Recording, Registered, leaves, record
 
 ALARM = "aws:cloudwatch/metricAlarm:MetricAlarm"
@@ -26,12 +26,12 @@ OWN_TOPIC_ARN = "arn:aws:mock:us-east-1:123456789012:watch-cloudwatch-alerts"
 GROUPS = [WatchedGroup("lab-dev-demand", buys_spot=False), WatchedGroup("lab-dev-mixed", buys_spot=True)]
 
 
-def run(**changes: Any) -> Recording:
+def run(groups: list[WatchedGroup] = GROUPS, **changes: Any) -> Recording:
     arguments: dict[str, Any] = {
         "base_name": "lab-dev",
         "account_id": "123456789012",
         "region": "us-east-1",
-        "groups": GROUPS,
+        "auto_scaling_groups": [group.auto_scaling_group for group in GROUPS],
         "metrics_port": 9400,
         "retention_days": 30,
         "alert_emails": [],
@@ -41,6 +41,7 @@ def run(**changes: Any) -> Recording:
         provider = aws.Provider("aws", region="us-east-1")
         opts = pulumi.ResourceOptions(provider=provider)
         monitoring = Monitoring("watch", MonitoringArgs(**{**arguments, **changes}), opts)
+        monitoring.watch(groups)
         pulumi.export("dashboardUrl", monitoring.dashboard_url)
 
     return record(program)
@@ -79,8 +80,8 @@ class TestCloudWatch:
         inputs = alarm(run(), f"lab-dev-mixed-{role}")
         queries = {query["id"]: query for query in inputs["metricQueries"]}
         shown = [key for key, query in queries.items() if query["returnData"]]
-        assert shown == ["shortfall"]
-        assert queries["shortfall"]["expression"] == "desired - in_service"
+        assert shown == ["judged"]
+        assert queries["judged"]["expression"] == "desired - in_service"
         for key, metric in {
             "desired": "GroupDesiredCapacity",
             "in_service": "GroupInServiceInstances",
@@ -119,6 +120,35 @@ class TestCloudWatch:
             assert len(resource.inputs["alarmDescription"]) <= 1024
         resume = alarm(run(), "lab-dev-mixed-launches-suspended")["alarmDescription"]
         assert "resume-processes --auto-scaling-group-name lab-dev-mixed --scaling-processes Launch" in resume
+
+    def test_an_idle_group_is_one_with_nodes_of_which_none_trained_for_that_long(self) -> None:
+        policy = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:1"
+        group = WatchedGroup("lab-dev-idle", False, 45, {"idle": AlarmActions([policy])})
+        inputs = alarm(run([group]), "lab-dev-idle-idle")
+        queries = {query["id"]: query for query in inputs["metricQueries"]}
+        assert queries["judged"]["expression"] == "IF(in_service > 0 AND training < 1, 1, 0)"
+        read = {
+            key: (query["metric"]["namespace"], query["metric"]["metricName"], query["metric"]["stat"])
+            for key, query in queries.items()
+            if key != "judged"
+        }
+        assert read == {
+            "in_service": ("AWS/AutoScaling", "GroupInServiceInstances", "Average"),
+            "training": ("GpuTraining", "NodesTraining", "Maximum"),
+        }
+        assert {query["metric"]["period"] for key, query in queries.items() if key != "judged"} == {60}
+        assert (inputs["evaluationPeriods"], inputs["datapointsToAlarm"]) == (45, 45)
+        # Counts that do not arrive stop nobody.
+        assert inputs["treatMissingData"] == "notBreaching"
+        assert inputs["alarmActions"] == [OWN_TOPIC_ARN, policy] and inputs["okActions"] == []
+
+    def test_an_alarm_calls_what_it_is_given_beside_telling_people(self) -> None:
+        actions = {"spot-short": AlarmActions(["arn:raise"], ["arn:end"])}
+        recording = run([WatchedGroup("lab-dev-mixed", True, None, actions)])
+        for resource in recording.of_type(ALARM):
+            short = resource.inputs["name"].endswith("spot-short")
+            assert resource.inputs["alarmActions"] == [OWN_TOPIC_ARN, *(["arn:raise"] if short else [])]
+            assert resource.inputs["okActions"] == [OWN_TOPIC_ARN, *(["arn:end"] if short else [])]
 
     def test_only_this_accounts_alarms_publish_and_only_by_tls(self) -> None:
         recording = run()
