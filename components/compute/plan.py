@@ -91,7 +91,7 @@ def plan_group(settings: Settings, group: GpuGroupSettings, now: datetime.dateti
         reservation=plan_reservation(group.reservation),
         cluster_placement=group.placement == "cluster",
         placement_group_id=group.placement if group.placement.startswith("pg-") else None,
-        image_id=group.image.ami_id or f"resolve:ssm:{group.image.ssm_parameter}",
+        image_id=group.image.launched_id,
         image_profile=profile.name,
         root_device_name=profile.root_device_name,
         root_volume_gib=group.root_volume_gib,

@@ -132,6 +132,13 @@ class Image(Section):
         description="What `ssmParameter` held on a day: nodes launch with this image until it is pinned anew.",
     )
 
+    @property
+    def launched_id(self) -> str:
+        """What a launch template says: an image id, or resolve:ssm:<parameter>, which EC2 reads at each launch."""
+        if self.ami_id is not None:
+            return self.ami_id
+        return self.pinned.ami_id if self.pinned is not None else f"resolve:ssm:{self.ssm_parameter}"
+
 
 class GpuGroupSettings(Section):
     """One Auto Scaling group of GPU nodes that train together."""
