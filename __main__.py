@@ -13,7 +13,7 @@ from components.compute.gpu_group import GpuGroup, GpuGroupArgs
 from components.compute.node_rights import services_by_endpoint
 from components.compute.plan import manual_rollouts, plan_group
 from components.compute.watched import watched_group
-from components.cost.estimate import hourly_cost_usd
+from components.cost import cost_table, estimate, hourly_cost_usd, monthly_cost_usd
 from components.engine_log import without_debug_messages
 from components.identity.access import Access, access_args
 from components.monitoring.run_events import RunEvents, RunEventsArgs
@@ -105,3 +105,5 @@ pulumi.export("operatorPolicyArn", access.operator_policy_arn)
 pulumi.export("sessionDocument", access.session_document)
 pulumi.export("dashboardUrl", monitoring.dashboard_url)
 pulumi.export("hourlyCostUsd", hourly_cost_usd(settings))
+pulumi.export("monthlyCostUsd", monthly_cost_usd(settings))
+pulumi.export("costTable", cost_table(settings.stack, estimate(settings), estimate(settings, at_max=True)))

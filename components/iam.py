@@ -31,6 +31,25 @@ def trust_policy(service: str, account_id: str | None = None) -> str:
     return policy_document([statement])
 
 
+def allow(actions: str | list[str], resources: list[str]) -> dict[str, Any]:
+    """A statement that allows; conditions are added by the caller."""
+    return {
+        "Effect": "Allow",
+        "Action": [actions] if isinstance(actions, str) else actions,
+        "Resource": resources,
+    }
+
+
+def listing(bucket_arns: list[str], prefixes: list[str]) -> dict[str, Any]:
+    """The right to list; without it S3 answers 403 where an object is absent, and absent is an answer that is waited
+    for. That answer is given for a request without a prefix, hence IfExists.
+    """
+    return {
+        **allow("s3:ListBucket", bucket_arns),
+        "Condition": {"StringLikeIfExists": {"s3:prefix": prefixes}},
+    }
+
+
 def partition(region: str) -> str:
     """The ARN partition of a region: aws, aws-us-gov or aws-cn."""
     if region.startswith("us-gov-"):

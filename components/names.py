@@ -54,6 +54,10 @@ class StackNames:
         """The ARN of something of this stack's region and account."""
         return f"arn:{partition(self.region)}:{service}:{self.region}:{self.account_id}:{rest}"
 
+    def dataset_bucket(self, dataset: str) -> str:
+        """The name of a dataset's bucket."""
+        return f"{self.base_name}-data-{dataset}-{self.account_id}"
+
     def auto_scaling_group(self, group: str) -> str:
         """The name in AWS of a GPU group of the configuration."""
         return f"{self.base_name}-{group}"
@@ -80,4 +84,9 @@ def stack_names(settings: Settings) -> StackNames:
 
 def stack_tags(settings: Settings) -> dict[str, str]:
     """The tags of everything in the stack that can have tags."""
-    return {**settings.tags, "gpu-training:stack": settings.base_name}
+    return {**settings.tags, **dict([stack_tag(settings.base_name)])}
+
+
+def stack_tag(base_name: str) -> tuple[str, str]:
+    """Key and value of the tag that says to which stack something belongs."""
+    return "gpu-training:stack", base_name

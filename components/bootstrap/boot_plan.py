@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from components.catalog import image_profile, instance_type
 from components.compute.plan import GroupPlan
+from components.cost.node_prices import node_prices
 from components.names import stack_names
 from components.settings import Settings
 
@@ -70,6 +71,8 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             log_group=names.node_log_group,
             metrics_port=settings.monitoring.metrics_port,
             secrets=names.secrets,
+            runs_topic_arn=names.arn("sns", names.runs_topic),
+            prices=node_prices(group.instance_types, settings.region, _spot_limit_usd(group)),
         )
     )
     key = node_document_key(group.name, document)
@@ -93,6 +96,11 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
         )
     )
     return BootPlan(document, key, user_data, (trainer, torch) if torch else (trainer,))
+
+
+def _spot_limit_usd(group: GroupPlan) -> float | None:
+    limit = group.mixed_instances.spot_max_price_usd_per_hour if group.mixed_instances else None
+    return None if limit is None else float(limit)
 
 
 def cluster_document_of(settings: Settings) -> str:

@@ -64,6 +64,9 @@ class GpuGroupArgs:
     permission_boundary_arn: str | None = None
     """The policy that bounds the nodes' role. None: no boundary."""
 
+    services_by_endpoint: tuple[str, ...] = ()
+    """Services that nodes call through VPC endpoints only; see `node_rights.services_by_endpoint`."""
+
     requires: list[pulumi.Resource] = field(default_factory=list)
     """What must exist before the first node boots, besides the group's own role and document: routes,
     endpoints, release tars, buckets with their settings.
@@ -107,6 +110,7 @@ class GpuGroup(pulumi.ComponentResource):
                 auto_scaling_group=self._plan.auto_scaling_group,
                 metric_namespace=METRIC_NAMESPACE,
                 kms_key_arn=args.kms_key_arn,
+                services_by_endpoint=args.services_by_endpoint,
                 permission_boundary_arn=args.permission_boundary_arn,
             ),
             opts=self._child,

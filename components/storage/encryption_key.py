@@ -16,7 +16,7 @@ DELETION_WINDOW_DAYS = 30  # the longest: what is encrypted with a deleted key i
 
 @dataclass(frozen=True)
 class EncryptionKeyArgs:
-    """One key for the buckets and volumes of a stack."""
+    """One key for the buckets, volumes, log groups and topics of a stack."""
 
     names: StackNames
     """Whose key it is: the alias is alias/<base name>, and this account's roles may use it."""
@@ -50,10 +50,10 @@ class EncryptionKey(pulumi.ComponentResource):
         super().__init__("gputraining:storage:EncryptionKey", name, None, opts)
         key = aws.kms.Key(
             f"{name}-key",
-            description=f"Buckets and volumes of {args.names.base_name}",
+            description=f"Buckets, volumes, logs and topics of {args.names.base_name}",
             enable_key_rotation=True,
             deletion_window_in_days=DELETION_WINDOW_DAYS,
-            policy=key_policy(args.names.region, args.names.account_id),
+            policy=key_policy(args.names),
             tags={"Name": args.names.base_name},
             opts=pulumi.ResourceOptions(parent=self, protect=args.retain, retain_on_delete=args.retain),
         )
@@ -68,9 +68,11 @@ class EncryptionKey(pulumi.ComponentResource):
         self.register_outputs({"keyArn": self.key_arn})
 
 
-def key_policy(region: str, account_id: str) -> str:
-    """The account, which decides by IAM who else may, and Auto Scaling's service-linked role."""
-    arn = f"arn:{partition(region)}"
+def key_policy(names: StackNames) -> str:
+    """The account, which decides by IAM who else may; Auto Scaling's service-linked role; CloudWatch Logs for this
+    stack's log groups; and who publishes alarms and budgets to encrypted topics, for this account.
+    """
+    arn, account_id = f"arn:{partition(names.region)}", names.account_id
     auto_scaling = {
         "AWS": [
             f"{arn}:iam::{account_id}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
@@ -100,6 +102,30 @@ def key_policy(region: str, account_id: str) -> str:
                 "Action": ["kms:CreateGrant"],
                 "Resource": "*",
                 "Condition": {"Bool": {"kms:GrantIsForAWSResource": ["true"]}},
+            },
+            {
+                # CloudWatch Logs user guide, "Encrypt log data using KMS": the context names the log group.
+                "Sid": "LogGroupsOfThisStack",
+                "Effect": "Allow",
+                "Principal": {"Service": [f"logs.{names.region}.amazonaws.com"]},
+                "Action": use,
+                "Resource": "*",
+                "Condition": {
+                    "ArnLike": {
+                        "kms:EncryptionContext:aws:logs:arn": [
+                            names.arn("logs", f"log-group:/{names.base_name}/*")
+                        ]
+                    }
+                },
+            },
+            {
+                # SNS developer guide, "Managing encryption keys": without it their messages are dropped silently.
+                "Sid": "AlarmsAndBudgetsReachTopics",
+                "Effect": "Allow",
+                "Principal": {"Service": ["budgets.amazonaws.com", "cloudwatch.amazonaws.com"]},
+                "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+                "Resource": "*",
+                "Condition": {"StringEquals": {"aws:SourceAccount": [account_id]}},
             },
         ]
     )

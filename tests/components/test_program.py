@@ -84,7 +84,12 @@ class TestEveryStackFile:
             "groups",
             "alertsTopicArn",
             "dashboardUrl",
+            "researcherPolicyArn",
+            "operatorPolicyArn",
+            "sessionDocument",
             "hourlyCostUsd",
+            "monthlyCostUsd",
+            "costTable",
         }
 
     def test_declares_its_groups_with_the_names_it_exports(self, stack: str) -> None:
@@ -119,7 +124,7 @@ class TestRetention:
 
 
 class TestEncryption:
-    def test_a_key_of_the_stacks_own_encrypts_buckets_and_volumes(self) -> None:
+    def test_a_key_of_the_stacks_own_encrypts_buckets_volumes_logs_and_topics(self) -> None:
         recording = program("prod")
         arn = "arn:aws:mock:us-east-1:123456789012:encryption-key"
         used = {
@@ -130,9 +135,9 @@ class TestEncryption:
         }
         encryptions = {r.name for r in recording.custom() if "ServerSideEncryption" in r.type}
         encryptions -= {"access-logs-encryption"}  # log delivery takes no key
-        assert used == encryptions | {
-            t.name for t in recording.of_type("aws:ec2/launchTemplate:LaunchTemplate")
-        }
+        kinds = (":LaunchTemplate", ":LogGroup", ":Topic")
+        kept = {r.name for r in recording.custom() if r.type.endswith(kinds) and "flow-logs" not in r.name}
+        assert used == encryptions | kept
 
     def test_an_existing_key_is_used_and_not_made(self) -> None:
         arn = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
