@@ -78,6 +78,6 @@ def why_unserved(type_: InstanceType) -> str | None:
         return None
     images = [p for p in IMAGE_PROFILES.values() if p.accelerator == "nvidia"]
     if not any(type_.driver in image.drivers for image in images):
-        return f"its {type_.gpu.model} needs the {type_.driver} NVIDIA driver, and no image profile has it"
+        return f"no image profile has the {type_.driver} NVIDIA driver"
     newest = max(image.as_of for image in images)
-    return f"no release notes of a Deep Learning AMI that were read (up to {newest}) list {type_.family}"
+    return f"no release notes of Deep Learning AMIs up to {newest} list {type_.family}"

@@ -118,6 +118,7 @@ class InstanceType(Row):
     efa_cards: tuple[int, ...] | None = None  # the cards of the recommended layout; None: every card with EFA
     # Cards whose second, plain interface raises the IP bandwidth to its maximum; empty: one address has it all.
     bandwidth_cards: tuple[int, ...] = ()
+    efa_reaches_own_type_only: bool = False  # no EFA traffic with nodes of another type
     rdma_read: bool | None
     rdma_write: bool | None
     instance_store: InstanceStore | None  # None: it has none

@@ -4,93 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from components.catalog import (
-    IMAGE_PROFILES,
-    INSTANCE_TYPES,
-    REGIONS,
-    InstanceType,
-    UnknownName,
-    image_profile,
-    instance_type,
-    nearest,
-)
+from components.catalog import nearest
 
-from . import storage_rules
+from . import image_rules, pinned_image_rules, storage_rules, type_rules
 from .faults import Fault, Path
 from .group_model import GpuGroupSettings
 from .model import Settings
+from .type_rules import known_types, zones_of
 
 GroupRule = Callable[[GpuGroupSettings, Path, Settings], Iterator[Fault]]
-
-
-def _known_types(group: GpuGroupSettings) -> list[tuple[int, InstanceType]]:
-    """The group's instance types that the catalog knows, with their places in the list."""
-    return [
-        (n, INSTANCE_TYPES[name]) for n, name in enumerate(group.instance_types) if name in INSTANCE_TYPES
-    ]
-
-
-def instance_types_are_known(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    for place, name in enumerate(group.instance_types):
-        path = (*at, "instanceTypes", place)
-        try:
-            instance_type(name)
-        except UnknownName as unknown:
-            yield Fault(
-                path,
-                f"unknown instance type '{name}'",
-                f"one of {', '.join(INSTANCE_TYPES)}",
-                unknown.nearest,
-            )
-        if name in group.instance_types[:place]:
-            yield Fault(path, f"'{name}' is there twice", "name each type once")
-
-
-def instance_types_are_offered(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    for place, type_ in _known_types(group):
-        if settings.region in REGIONS and settings.region not in type_.regions:
-            yield Fault(
-                (*at, "instanceTypes", place),
-                f"{type_.name} is not offered in {settings.region} (as of {type_.as_of})",
-                f"offered in {', '.join(type_.regions)}",
-            )
-
-
-def instance_types_are_alike(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    """One template and one promise of GPUs serve the whole group."""
-    types = _known_types(group)
-    for place, type_ in types[1:]:
-        first, path = types[0][1], (*at, "instanceTypes", place)
-        remedy = "put it into a group of its own"
-        if type_.architecture != first.architecture:
-            yield Fault(
-                path, f"{type_.name} is {type_.architecture}, {first.name} is {first.architecture}", remedy
-            )
-        if (type_.gpu.model, type_.gpu.count) != (first.gpu.model, first.gpu.count):
-            yield Fault(
-                path,
-                f"{type_.name} has {type_.gpu.count} {type_.gpu.model}, "
-                f"{first.name} has {first.gpu.count} {first.gpu.model}",
-                remedy,
-            )
-        if _efa_is_wanted(group, types, settings) and type_.efa_layout != first.efa_layout:
-            yield Fault(
-                path,
-                f"{type_.name} has another layout of EFA interfaces than {first.name}",
-                "put it into a group of its own, or write efa: off",
-            )
-
-
-def _efa_is_wanted(
-    group: GpuGroupSettings, types: list[tuple[int, InstanceType]], settings: Settings
-) -> bool:
-    if group.efa != "auto":
-        return group.efa == "on"
-    return len(_zones(group, settings)) == 1 and all(type_.max_efa_interfaces > 0 for _, type_ in types)
-
-
-def _zones(group: GpuGroupSettings, settings: Settings) -> list[str]:
-    return group.zones if group.zones is not None else settings.network.availability_zones
 
 
 def zones_are_of_the_network(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
@@ -108,19 +30,6 @@ def zones_are_of_the_network(group: GpuGroupSettings, at: Path, settings: Settin
             yield Fault(path, f"'{zone}' is there twice", "name each zone once")
 
 
-def efa_has_types_that_carry_it(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    if group.efa != "on":
-        return
-    for _, type_ in _known_types(group):
-        if type_.max_efa_interfaces == 0:
-            capable = [t.name for t in INSTANCE_TYPES.values() if t.max_efa_interfaces > 0]
-            yield Fault(
-                (*at, "efa"),
-                f"on, but {type_.name} has no EFA",
-                f"write auto or off, or use one of {', '.join(capable)}",
-            )
-
-
 def efa_has_one_zone(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """EFA traffic ends at the zone's border (EC2 user guide, 2026)."""
     if group.efa == "on":
@@ -134,7 +43,7 @@ def cluster_placement_has_one_zone(group: GpuGroupSettings, at: Path, settings: 
 
 
 def _one_zone(group: GpuGroupSettings, at: Path, settings: Settings, why: str) -> Iterator[Fault]:
-    zones = group.zones if group.zones is not None else settings.network.availability_zones
+    zones = zones_of(group, settings)
     count = len(set(zones))
     if count > 1:
         yield Fault(
@@ -143,7 +52,7 @@ def _one_zone(group: GpuGroupSettings, at: Path, settings: Settings, why: str) -
 
 
 def placement_is_possible(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    for _, type_ in _known_types(group):
+    for _, type_ in known_types(group):
         if group.placement == "cluster" and not type_.cluster_placement:
             yield Fault(
                 (*at, "placement"), f"{type_.name} cannot be in a cluster placement group", "write none"
@@ -189,54 +98,15 @@ def purchase_is_consistent(group: GpuGroupSettings, at: Path, settings: Settings
 
 
 def types_can_be_bought_so(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    for place, type_ in _known_types(group):
+    for place, type_ in known_types(group):
         if group.purchase.spot_percent > 0 and "spot" not in type_.purchase_options:
             yield Fault(
                 (*at, "instanceTypes", place), f"{type_.name} is not sold as spot", "write spotPercent: 0"
             )
 
 
-def image_has_one_source(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    given = [
-        name
-        for name, value in (("amiId", group.image.ami_id), ("ssmParameter", group.image.ssm_parameter))
-        if value is not None
-    ]
-    if len(given) != 1:
-        wrong = "both amiId and ssmParameter" if given else "neither amiId nor ssmParameter"
-        yield Fault((*at, "image"), wrong, "give exactly one of them")
-
-
-def image_profile_is_known(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    try:
-        image_profile(group.image.profile)
-    except UnknownName as unknown:
-        yield Fault(
-            (*at, "image", "profile"),
-            f"unknown image profile '{group.image.profile}'",
-            f"one of {', '.join(IMAGE_PROFILES)}",
-            unknown.nearest,
-        )
-
-
-def image_serves_the_types(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    profile = IMAGE_PROFILES.get(group.image.profile)
-    if profile is None:
-        return  # told by image_profile_is_known
-    for _, type_ in _known_types(group):
-        if not profile.serves(type_):
-            able = [name for name, other in IMAGE_PROFILES.items() if other.serves(type_)]
-            yield Fault(
-                (*at, "image", "profile"),
-                f"{profile.name} does not serve {type_.name}",
-                f"use {' or '.join(able)}",
-            )
-
-
 RULES: tuple[GroupRule, ...] = (
-    instance_types_are_known,
-    instance_types_are_offered,
-    instance_types_are_alike,
+    *type_rules.RULES,
     zones_are_of_the_network,
     efa_has_one_zone,
     cluster_placement_has_one_zone,
@@ -244,10 +114,8 @@ RULES: tuple[GroupRule, ...] = (
     desired_is_within_bounds,
     purchase_is_consistent,
     types_can_be_bought_so,
-    efa_has_types_that_carry_it,
     placement_is_possible,
-    image_has_one_source,
-    image_profile_is_known,
-    image_serves_the_types,
+    *image_rules.RULES,
+    *pinned_image_rules.RULES,
     *storage_rules.GROUP_RULES,
 )

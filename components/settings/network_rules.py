@@ -12,6 +12,7 @@ from components.catalog.endpoint_services import ENDPOINT_SERVICES
 
 from .faults import Fault, named_twice
 from .model import Settings
+from .type_rules import addresses_per_node_of
 
 PRIVATE_RANGES = tuple(IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 # A VPC is at most a /16 and at least a /28 (VPC user guide, 2026); below /21 a zone's public slot would be
@@ -55,7 +56,7 @@ def cidr_is_a_private_block(s: Settings) -> Iterator[Fault]:
 
 
 def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
-    """Every node takes one address; EFA-only interfaces take none."""
+    """A node takes one address, with `efaLayout: bandwidth-optimized` 8 (p5, p6-b200) or 17 (p6-b300)."""
     if s.network.existing is not None:
         return  # how large its subnets are, only the account knows
     try:
@@ -68,12 +69,12 @@ def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
     needed: Counter[str] = Counter()
     for group in s.gpu_groups:
         if group.zones is not None and len(group.zones) == 1:
-            needed[group.zones[0]] += group.max_nodes
-    for zone, nodes in needed.items():
-        if nodes > room:
+            needed[group.zones[0]] += group.max_nodes * addresses_per_node_of(group, s)
+    for zone, addresses in needed.items():
+        if addresses > room:
             yield Fault(
                 ("network", "cidr"),
-                f"{s.network.cidr} is too small: {zone} may need {nodes} addresses and has {room}",
+                f"{s.network.cidr} is too small: {zone} may need {addresses} addresses and has {room}",
                 "take a larger block or fewer nodes",
             )
 

@@ -6,59 +6,10 @@ from typing import Any
 
 import pytest
 
-from components.settings import group_rules
-from tests.unit.rule_cases import IMAGE, Case, group, lines
-
-ALL_TYPES = "g6.xlarge, g6.12xlarge, g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge"
-EFA_TYPES = "g6.12xlarge, g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge"
+from components.settings import group_rules, type_rules
+from tests.unit.rule_cases import Case, group, lines
 
 CASES = [
-    Case(
-        group_rules.instance_types_are_known,
-        group(instanceTypes=["p4d.24xlage"]),
-        "gpu-training:gpuGroups[0].instanceTypes[0]: unknown instance type 'p4d.24xlage'; one of "
-        f"{ALL_TYPES} "
-        "(nearest match: p4d.24xlarge)",
-        group(instanceTypes=["p4d.24xlarge"]),
-    ),
-    Case(
-        group_rules.instance_types_are_known,
-        group(instanceTypes=["g6.xlarge", "g6.xlarge"]),
-        "gpu-training:gpuGroups[0].instanceTypes[1]: 'g6.xlarge' is there twice; name each type once",
-        {},
-    ),
-    Case(
-        group_rules.instance_types_are_offered,
-        {
-            ("region",): "eu-west-1",
-            ("network", "availabilityZones"): ["eu-west-1a"],
-            **group(instanceTypes=["p5.48xlarge"]),
-        },
-        "gpu-training:gpuGroups[0].instanceTypes[0]: p5.48xlarge is not offered in eu-west-1 (as of "
-        "2026-09-30); "
-        "offered in ap-northeast-1, ap-northeast-2, ap-south-1, ap-southeast-2, ap-southeast-3, "
-        "ca-central-1, "
-        "eu-north-1, eu-west-2, sa-east-1, us-east-1, us-east-2, us-west-1, us-west-2",
-        {
-            ("region",): "eu-west-1",
-            ("network", "availabilityZones"): ["eu-west-1a"],
-            **group(instanceTypes=["p4d.24xlarge"]),
-        },
-    ),
-    Case(
-        group_rules.instance_types_are_alike,
-        group(instanceTypes=["g6.12xlarge", "g6.xlarge"], efa="off"),
-        "gpu-training:gpuGroups[0].instanceTypes[1]: g6.xlarge has 1 L4, g6.12xlarge has 4 L4; "
-        "put it into a group of its own",
-        group(instanceTypes=["g6.12xlarge"], efa="off"),
-    ),
-    Case(
-        group_rules.instance_types_are_alike,
-        group(instanceTypes=["p4d.24xlarge", "p5.48xlarge"], zones=["us-east-1a"]),
-        "gpu-training:gpuGroups[0].instanceTypes[1]: p5.48xlarge has another layout of EFA interfaces than "
-        "p4d.24xlarge; put it into a group of its own, or write efa: off",
-        {},
-    ),
     Case(
         group_rules.zones_are_of_the_network,
         group(zones=["us-east-1c"]),
@@ -119,41 +70,6 @@ CASES = [
         "never applies; lower it below maxNodes or write spotPercent: 0",
         group(purchase={"onDemandBase": 1, "spotPercent": 50}),
     ),
-    Case(
-        group_rules.efa_has_types_that_carry_it,
-        group(efa="on", zones=["us-east-1a"]),
-        "gpu-training:gpuGroups[0].efa: on, but g6.xlarge has no EFA; write auto or off, or use one of "
-        f"{EFA_TYPES}",
-        group(efa="on", zones=["us-east-1a"], instanceTypes=["g6.12xlarge"]),
-    ),
-    Case(
-        group_rules.image_has_one_source,
-        group(image={"profile": "local"}),
-        "gpu-training:gpuGroups[0].image: neither amiId nor ssmParameter; give exactly one of them",
-        group(image=IMAGE),
-    ),
-    Case(
-        group_rules.image_has_one_source,
-        group(image={**IMAGE, "ssmParameter": "/images/pytorch"}),
-        "gpu-training:gpuGroups[0].image: both amiId and ssmParameter; give exactly one of them",
-        group(image={"profile": "local", "ssmParameter": "/images/pytorch"}),
-    ),
-    Case(
-        group_rules.image_profile_is_known,
-        group(image={**IMAGE, "profile": "dlami-pytorch-ubuntu-22.04"}),
-        "gpu-training:gpuGroups[0].image.profile: unknown image profile 'dlami-pytorch-ubuntu-22.04'; one "
-        "of local, "
-        "dlami-pytorch-ubuntu-24.04, dlami-base-ubuntu-24.04 (nearest match: dlami-pytorch-ubuntu-24.04)",
-        group(image=IMAGE),
-    ),
-    Case(
-        group_rules.image_serves_the_types,
-        group(instanceTypes=["p6-b300.48xlarge"]),
-        "gpu-training:gpuGroups[0].image.profile: dlami-pytorch-ubuntu-24.04 does not serve "
-        "p6-b300.48xlarge; "
-        "use local or dlami-base-ubuntu-24.04",
-        group(instanceTypes=["p6-b300.48xlarge"], image={**IMAGE, "profile": "dlami-base-ubuntu-24.04"}),
-    ),
 ]
 
 
@@ -176,9 +92,9 @@ def test_every_rule_has_a_case() -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
     """The catalog with other facts about g6.xlarge."""
-    types = dict(group_rules.INSTANCE_TYPES)
+    types = dict(type_rules.INSTANCE_TYPES)
     types["g6.xlarge"] = types["g6.xlarge"].model_copy(update=facts)
-    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
+    monkeypatch.setattr(type_rules, "INSTANCE_TYPES", types)
 
 
 def test_a_type_without_cluster_placement_is_refused_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,53 +132,3 @@ def test_the_base_may_be_all_of_the_group_where_no_share_is_spot() -> None:
 def test_a_group_of_fixed_size_may_name_its_size_thrice() -> None:
     assert lines("dev", group(minNodes=2, maxNodes=2, desiredNodes=2)) == []
     assert len(lines("dev", group(minNodes=2, maxNodes=2, desiredNodes=1))) == 1
-
-
-@pytest.mark.parametrize(
-    ("efa", "zones", "refused"),
-    [
-        ("on", ["us-east-1a"], True),
-        ("auto", ["us-east-1a"], True),  # would be on
-        ("auto", ["us-east-1a", "us-east-1b"], False),  # off: EFA traffic does not leave a zone
-        ("off", ["us-east-1a"], False),
-    ],
-)
-def test_other_efa_layouts_matter_only_with_efa(
-    monkeypatch: pytest.MonkeyPatch, efa: str, zones: list[str], refused: bool
-) -> None:
-    """Two types with the same GPUs, of which one has its EFA elsewhere."""
-    types = dict(group_rules.INSTANCE_TYPES)
-    first = types["p4d.24xlarge"]
-    types["p4d.other"] = first.model_copy(update={"name": "p4d.other", "efa_layout": first.efa_layout[:-1]})
-    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
-    found = lines("dev", group(instanceTypes=["p4d.24xlarge", "p4d.other"], efa=efa, zones=zones))
-    assert any("another layout of EFA interfaces" in line for line in found) == refused
-
-
-def test_one_efa_is_enough_for_auto_to_turn_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    types = dict(group_rules.INSTANCE_TYPES)
-    plain = types["g6.12xlarge"]
-    types["g6.other"] = plain.model_copy(update={"name": "g6.other", "efa_layout": plain.efa_layout[::-1]})
-    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
-    found = lines("dev", group(instanceTypes=["g6.12xlarge", "g6.other"], zones=["us-east-1a"]))
-    assert any("another layout" in line for line in found)
-
-
-def test_types_with_and_without_efa_may_share_a_group_where_auto_turns_it_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    types = dict(group_rules.INSTANCE_TYPES)
-    bare = {"name": "g6.bare", "max_efa_interfaces": 0, "efa_layout": ()}
-    types["g6.bare"] = types["g6.12xlarge"].model_copy(update=bare)
-    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
-    found = lines("dev", group(instanceTypes=["g6.12xlarge", "g6.bare"], zones=["us-east-1a"]))
-    assert not any("another layout" in line for line in found)
-
-
-def test_types_of_two_architectures_are_refused_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    types = dict(group_rules.INSTANCE_TYPES)
-    types["g6.arm"] = types["g6.xlarge"].model_copy(update={"name": "g6.arm", "architecture": "arm64"})
-    monkeypatch.setattr(group_rules, "INSTANCE_TYPES", types)
-    found = lines("dev", group(instanceTypes=["g6.xlarge", "g6.arm"], image={**IMAGE, "profile": "local"}))
-    expected = "gpu-training:gpuGroups[0].instanceTypes[1]: g6.arm is arm64, g6.xlarge is x86_64; "
-    assert expected + "put it into a group of its own" in found
