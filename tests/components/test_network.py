@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from components.network.network import NODE_SERVICES, Network, network_args
-from components.settings import load
-from tests.components.kit import Recording, Registered, record
+from components.network.network import Network, network_args
+from components.network.plan import node_services
+from components.settings import Settings, load
+from tests.components.kit import Recording, Registered, record, record_program
 from tests.unit.stack_files import minimal
 
 SUBNET = "aws:ec2/subnet:Subnet"
 ROUTE = "aws:ec2/route:Route"
 NAT = "aws:ec2/natGateway:NatGateway"
 ENDPOINT = "aws:ec2/vpcEndpoint:VpcEndpoint"
+GROUP = "aws:ec2/securityGroup:SecurityGroup"
 INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
@@ -24,15 +26,19 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 ALL_AMONG_NODES = {"ipProtocol": "-1", "referencedSecurityGroupId": "net-nodes-id"}
 
 
-def network(**changes: Any) -> Recording:
-    return _network(json.dumps(changes, sort_keys=True))
+def settings_with(network: dict[str, Any], **others: Any) -> Settings:
+    config = minimal()
+    config["network"] = {"cidr": "10.42.0.0/16", "availabilityZones": ZONES, **network}
+    return load("test", {**config, **others})
+
+
+def network(lustre: dict[str, Any] | None = None, **changes: Any) -> Recording:
+    return _network(json.dumps(changes, sort_keys=True), json.dumps(lustre))
 
 
 @cache  # a recording is only read
-def _network(changes: str) -> Recording:
-    config = minimal()
-    config["network"] = {"cidr": "10.42.0.0/16", "availabilityZones": ZONES, **json.loads(changes)}
-    settings = load("test", config)
+def _network(changes: str, lustre: str) -> Recording:
+    settings = settings_with(json.loads(changes), lustre=json.loads(lustre))
     recording = record(lambda: Network("net", network_args(settings)))
     recording.assert_sound()
     return recording
@@ -73,6 +79,23 @@ class TestSubnets:
         )
         assert before.items() <= after.items() and len(after) == len(before) + 2
 
+    def test_zones_by_id_are_asked_for_by_id(self) -> None:
+        subnets = network(availabilityZones=["use1-az4", "use1-az6"]).of_type(SUBNET)
+        assert {(s.name, s.inputs["availabilityZoneId"]) for s in subnets} == {
+            (f"net-{kind}-use1-az{n}", f"use1-az{n}") for kind in ("public", "private") for n in (4, 6)
+        }
+        assert not any("availabilityZone" in s.inputs for s in subnets)
+
+    def test_another_zone_by_id_changes_no_subnet_that_is_there(self) -> None:
+        before = {s.name: s.inputs for s in network(availabilityZones=["use1-az4"]).of_type(SUBNET)}
+        after = {
+            s.name: s.inputs for s in network(availabilityZones=["use1-az1", "use1-az4"]).of_type(SUBNET)
+        }
+        assert before.items() <= after.items() and len(after) == len(before) + 2
+
+    def test_all_lie_in_the_one_vpc(self) -> None:
+        assert {s.inputs["vpcId"] for s in network().of_type(SUBNET)} == {"net-vpc-id"}
+
     def test_names_resolve_inside_the_vpc(self) -> None:
         vpc = network().one("aws:ec2/vpc:Vpc").inputs
         assert vpc["enableDnsSupport"] and vpc["enableDnsHostnames"] and vpc["cidrBlock"] == "10.42.0.0/16"
@@ -112,8 +135,24 @@ class TestTheWayOut:
 
     def test_without_nat_the_services_that_nodes_call_have_endpoints(self) -> None:
         endpoints = [e for e in network(nat="none").of_type(ENDPOINT) if e.name != "net-s3"]
-        assert {e.inputs["serviceName"].rpartition(".")[2] for e in endpoints} == set(NODE_SERVICES)
+        services = node_services(settings_with({}))
+        assert {e.inputs["serviceName"].rpartition(".")[2] for e in endpoints} == set(services)
         assert all(e.inputs["privateDnsEnabled"] and len(e.inputs["subnetIds"]) == 3 for e in endpoints)
+
+    def test_further_services_have_theirs_with_and_without_nat(self) -> None:
+        for nat in ("none", "single"):
+            endpoint = network(nat=nat, endpoints=["ecr.api"]).one(ENDPOINT, "net-ecr.api").inputs
+            assert endpoint["serviceName"] == "com.amazonaws.us-east-1.ecr.api"
+            assert endpoint["securityGroupIds"] == ["net-endpoints-id"]
+
+    def test_endpoints_answer_https_from_the_vpc(self) -> None:
+        rules = rules_of(network(endpoints=["ecr.api"]), INGRESS, "net-endpoints-id")
+        assert rules == [{"ipProtocol": "tcp", "cidrIpv4": "10.42.0.0/16", "fromPort": 443, "toPort": 443}]
+
+    def test_each_endpoint_is_bound_to_this_account(self) -> None:
+        for endpoint in network(nat="none", endpoints=["ecr.api"]).of_type(ENDPOINT):
+            first = endpoint.policy()[0]
+            assert first["Condition"]["StringEquals"]["aws:PrincipalAccount"] == ["123456789012"]
 
     def test_with_nat_there_are_none_to_pay_for(self) -> None:
         assert len(network(nat="single").of_type(ENDPOINT)) == 1
@@ -151,12 +190,84 @@ class TestTheNodesSecurityGroup:
 
     def test_rules_are_resources_of_their_own(self) -> None:
         recording = network(nat="none")
-        for group in recording.of_type("aws:ec2/securityGroup:SecurityGroup"):
+        for group in recording.of_type(GROUP):
             assert "ingress" not in group.inputs and "egress" not in group.inputs
 
     def test_the_default_group_lets_nothing_through(self) -> None:
         default = network().one("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup").inputs
         assert default["ingress"] == [] and default["egress"] == []
+
+
+LUSTRE = {"zone": "us-east-1a", "capacityGib": 1200}
+EXISTING = {
+    "vpcId": "vpc-0123456789abcdef0",
+    "subnetIds": {zone: f"subnet-0123456789abcde0{n}" for n, zone in enumerate(ZONES)},
+}
+
+
+class TestLustre:
+    def test_has_a_group_of_its_own_where_there_is_a_file_system(self) -> None:
+        made: list[Network] = []
+        recording = record(
+            lambda: made.append(Network("net", network_args(settings_with({}, lustre=LUSTRE))))
+        )
+        assert made[0].lustre_security_group_id is not None
+        assert recording.one(GROUP, "net-lustre").inputs["vpcId"] == "net-vpc-id"
+
+    def test_has_none_where_there_is_not(self) -> None:
+        made: list[Network] = []
+        recording = record(lambda: made.append(Network("net", network_args(settings_with({})))))
+        assert made[0].lustre_security_group_id is None
+        assert [group.name for group in recording.of_type(GROUP)] == ["net-nodes"]
+
+    def test_nodes_and_file_system_reach_each_other_on_lustres_ports(self) -> None:
+        recording = network(lustre=LUSTRE)
+        for type_, group, other in (
+            *((type_, "nodes", "lustre") for type_ in (INGRESS, EGRESS)),
+            *((type_, "lustre", other) for type_ in (INGRESS, EGRESS) for other in ("nodes", "lustre")),
+        ):
+            ports = {
+                (rule["fromPort"], rule["toPort"])
+                for rule in rules_of(recording, type_, f"net-{group}-id")
+                if rule.get("referencedSecurityGroupId") == f"net-{other}-id" and "fromPort" in rule
+            }
+            assert ports == {(988, 988), (1018, 1023)}
+
+    def test_with_efa_all_traffic_passes_and_among_the_servers_too(self) -> None:
+        recording = network(lustre={**LUSTRE, "efa": True})
+        for type_ in (INGRESS, EGRESS):
+            rules = rules_of(recording, type_, "net-lustre-id")
+            assert {(rule["ipProtocol"], rule["referencedSecurityGroupId"]) for rule in rules} == {
+                ("-1", "net-nodes-id"),
+                ("-1", "net-lustre-id"),
+            }
+
+
+class TestAnExistingVpc:
+    def test_gets_the_nodes_security_group_and_its_rules_and_nothing_else(self) -> None:
+        assert {resource.type for resource in network(existing=EXISTING).custom()} == {GROUP, INGRESS, EGRESS}
+        assert network(existing=EXISTING).one(GROUP).inputs["vpcId"] == EXISTING["vpcId"]
+
+    def test_gives_its_subnets_to_the_groups_by_zone(self) -> None:
+        made: list[Network] = []
+        recording = record(
+            lambda: made.append(Network("net", network_args(settings_with({"existing": EXISTING}))))
+        )
+        (component,) = [r for r in recording.resources if r.is_component]
+        assert set(made[0].private_subnet_ids) == set(ZONES)
+        assert component.urn in recording.finished
+
+    def test_is_left_by_https_since_its_way_to_s3_is_not_known(self) -> None:
+        rules = rules_of(network(existing=EXISTING), EGRESS, "net-nodes-id")
+        assert {"ipProtocol": "tcp", "cidrIpv4": "0.0.0.0/0", "fromPort": 443, "toPort": 443} in rules
+
+    def test_reads_the_metrics_from_its_own_range(self) -> None:
+        rules = rules_of(network(existing=EXISTING, cidr="10.7.0.0/22"), INGRESS, "net-nodes-id")
+        assert {rule["cidrIpv4"] for rule in rules if "cidrIpv4" in rule} == {"10.7.0.0/22"}
+
+    def test_takes_a_file_system_too(self) -> None:
+        recording = network(existing=EXISTING, lustre=LUSTRE)
+        assert recording.one(GROUP, "net-lustre").inputs["vpcId"] == EXISTING["vpcId"]
 
 
 class TestFlowLogs:
@@ -177,10 +288,14 @@ class TestFlowLogs:
         assert statement["Resource"] == [arn, f"{arn}:*"]
 
 
-def test_who_boots_a_node_can_wait_for_every_way_it_needs() -> None:
+@pytest.mark.parametrize("nat", ["none", "single"])
+def test_who_boots_a_node_can_wait_for_every_way_it_needs(nat: str) -> None:
+    """awsome-distributed-ai#632 (E6): a mount at boot raced with the network. Routes, endpoints and the file
+    system's rules are there before the first node is.
+    """
     made: list[Network] = []
-    config = minimal()
-    recording = record(lambda: made.append(Network("net", network_args(load("test", config)))))
+    settings = settings_with({"nat": nat}, lustre=LUSTRE)
+    recording = record(lambda: made.append(Network("net", network_args(settings))))
     waited_for = {resource._name for resource in made[0].ready}
     needed: list[Registered] = [
         *recording.of_type(ENDPOINT),
@@ -189,3 +304,36 @@ def test_who_boots_a_node_can_wait_for_every_way_it_needs() -> None:
         *(route for route in recording.of_type(ROUTE) if "private" in route.name),
     ]
     assert {resource.name for resource in needed} <= waited_for
+
+
+def template_of(**group: Any) -> tuple[Recording, dict[str, Any]]:
+    """The program with one group, and that group's launch template."""
+    config = minimal()
+    config["gpuGroups"][0] |= {"zones": ["us-east-1a"], **group}
+    recording = record_program("test", config)
+    return recording, recording.one("aws:ec2/launchTemplate:LaunchTemplate").inputs
+
+
+class TestPublicReports:
+    def test_nodes_of_many_interfaces_have_no_public_address_and_one_card_each(self) -> None:
+        """aws-ofi-nccl#53 = libfabric#6 (A9): p4d with several EFAs needs card indices, and EC2 gives no public
+        address to more than one interface. Nodes live in subnets that map none.
+        """
+        recording, template = template_of(instanceTypes=["p4d.24xlarge"])
+        interfaces = template["networkInterfaces"]
+        assert len(interfaces) > 4
+        assert len({(i["networkCardIndex"], i["deviceIndex"]) for i in interfaces}) == len(interfaces)
+        assert {i.get("associatePublicIpAddress") in (False, "false") for i in interfaces} == {True}
+        assert {s.inputs["mapPublicIpOnLaunch"] for s in recording.of_type(SUBNET)} == {False}
+
+    def test_only_the_group_names_subnets(self) -> None:
+        """aws-efa-eks#19 (A11): a subnet inside a template's interface is refused where a group supplies it."""
+        recording, template = template_of(instanceTypes=["p4d.24xlarge"])
+        assert not any("subnetId" in interface for interface in template["networkInterfaces"])
+        group = recording.one("aws:autoscaling/group:Group").inputs
+        assert group["vpcZoneIdentifiers"] == ["network-private-us-east-1a-id"]
+
+    def test_a_group_with_efa_lies_in_one_subnet(self) -> None:
+        """eks-ml-kubeflow#77, #83 (A13): EFA over several zones. Two zones are refused; see the rules' tests."""
+        recording, _ = template_of(instanceTypes=["g6.8xlarge"], efa="on")
+        assert len(recording.one("aws:autoscaling/group:Group").inputs["vpcZoneIdentifiers"]) == 1

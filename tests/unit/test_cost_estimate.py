@@ -12,7 +12,7 @@ from components.compute.plan import plan_purchase
 from components.cost import Estimate, estimate, hourly_cost_usd
 from components.cost.estimate import split_purchase
 from components.monitoring.alarms import group_alarms
-from components.network.plan import NODE_SERVICES
+from components.network.plan import node_services
 from components.settings import Settings, load
 from tests.unit.stack_files import mapping_of, minimal
 
@@ -70,7 +70,7 @@ def test_without_nat_there_is_no_line_for_it() -> None:
 
 def test_without_nat_the_endpoints_in_its_place_are_counted() -> None:
     endpoints = line(estimate(stack(zones="abc")), "interface endpoints")
-    assert endpoints.count == len(NODE_SERVICES) * 3
+    assert endpoints.count == len(node_services(stack(zones="abc"))) * 3
     assert endpoints.high_usd_per_hour == pytest.approx(0.01 * endpoints.count)
     assert not any("endpoints" in line.what for line in estimate(stack(nat="single")).lines)
 
@@ -124,14 +124,14 @@ def test_the_stack_output_has_the_bounds_at_creation_and_when_full() -> None:
         "onDemand": 0.8048,
         "spotLow": 0.4104,
         "spotHigh": 0.8048,
-        "standing": 0.1071,
-        "totalLow": 1.3223,
-        "totalHigh": 1.7167,
+        "standing": 0.1271,
+        "totalLow": 1.3423,
+        "totalHigh": 1.7367,
         "region": "us-east-1",
         "pricesAsOf": "2025-06-28",
         "unknown": [],
-        "totalLowAtMaxNodes": 2.1497,
-        "totalHighAtMaxNodes": 3.3329,
+        "totalLowAtMaxNodes": 2.1697,
+        "totalHighAtMaxNodes": 3.3529,
         "unknownAtMaxNodes": [],
     }
 
