@@ -7,6 +7,7 @@ encrypted values replaced by placeholders. Standard output is Pulumi's own, or o
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -22,7 +23,8 @@ from localcloud.toolchain import ROOT, Failed, cache, paths
 
 EXIT_FAULT = 1  # a fault of the program or the stack file, or a mandatory policy violated
 EXIT_INTERRUPTED = 130
-COST_OUTPUT = "hourlyCostUsd"
+COST_BOUNDS = (("totalLow", "totalHigh"), ("totalLowAtMaxNodes", "totalHighAtMaxNodes"))
+COST_OUTPUTS = ("hourlyCostUsd", "monthlyCostUsd", "costTable")
 RELEASE_VARIABLE = "GPU_TRAINING_RELEASE"  # a release manifest to be used as it is
 
 
@@ -37,12 +39,23 @@ def summary(stack: str, events: Events, seconds: float) -> list[str]:
     lines = [f"resources: {counts}"]
     levels = Counter(violation.level for violation in events.violations)
     lines.append(f"policies: {levels['mandatory']} mandatory and {levels['advisory']} advisory findings")
-    cost = events.outputs.get(COST_OUTPUT)
-    if isinstance(cost, dict):
-        figures = [f"{name} {value}" for name, value in cost.items() if isinstance(value, (int, float))]
-        lines.append("USD per hour: " + ", ".join(figures))
+    for name in ("hourlyCostUsd", "monthlyCostUsd"):
+        cost = events.outputs.get(name)
+        if isinstance(cost, dict):
+            now, full = (f"{cost[low]} to {cost[high]}" for low, high in COST_BOUNDS)
+            lines.append(f"{name}: {now} at creation, {full} with every group full")
     lines.append("stand-in providers were used: nothing was asked of AWS, and the stack was taken as new")
     return [f"preview {stack}: {line}" for line in lines] + [f"preview {stack}: took {seconds:.1f} s"]
+
+
+def digest(text: str, events: Events) -> str:
+    """Pulumi's JSON digest with the outputs that tell the cost, which it leaves out; other text stays as it is."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text
+    cost = {name: events.outputs[name] for name in COST_OUTPUTS if name in events.outputs}
+    return json.dumps({**document, "cost": cost}, indent=2) + "\n"
 
 
 def run(stack: str, work: Path, diff: bool = False, as_json: bool = False, show: bool = True) -> Outcome:
@@ -64,7 +77,7 @@ def main() -> int:
     start = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="gpu-training-preview-"))
     try:
-        outcome = run(asked.stack, work, diff=asked.diff, as_json=asked.json)
+        outcome = run(asked.stack, work, diff=asked.diff, as_json=asked.json, show=not asked.json)
     except Failed as fault:  # its text names a log in the work folder, which is kept for that
         print(f"preview {asked.stack}: {fault}", file=sys.stderr)
         return EXIT_FAULT
@@ -72,6 +85,10 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
         return EXIT_INTERRUPTED
     shutil.rmtree(work, ignore_errors=True)
+    if asked.json:
+        print(digest(outcome.text, outcome.events), end="")
+    else:
+        print("\n".join(["", *outcome.events.outputs.get("costTable", []), ""]))
     out = sys.stderr if asked.json else sys.stdout
     print("\n".join(summary(asked.stack, outcome.events, time.monotonic() - start)), file=out)
     if not outcome.ok:

@@ -74,9 +74,9 @@ def hourly_cost_usd(settings: Settings) -> dict[str, object]:
         "groupsAtMaxNodes": {
             group.group: {
                 "nodes": group.nodes,
-                "asBought": _bounds(group.as_bought),
-                "allOnDemand": _bounds(group.all_on_demand),
-                "allSpot": _bounds(group.all_spot),
+                **_bounds("asBought", group.as_bought),
+                **_bounds("allOnDemand", group.all_on_demand),
+                **_bounds("allSpot", group.all_spot),
             }
             for group in full.groups
         },
@@ -103,5 +103,8 @@ def _sums(now: Estimate, full: Estimate, hours: int, digits: int) -> dict[str, f
     return {name: round(usd * hours, digits) for name, usd in sums.items()}
 
 
-def _bounds(usd: Span | None) -> list[float] | None:
-    return None if usd is None else [round(usd.low, 4), round(usd.high, 4)]
+def _bounds(name: str, usd: Span | None) -> dict[str, float | None]:
+    """None where a price is not known."""
+    if usd is None:
+        return {f"{name}Low": None, f"{name}High": None}
+    return {f"{name}Low": round(usd.low, 4), f"{name}High": round(usd.high, 4)}

@@ -271,12 +271,28 @@ def test_outputs_of_a_stack_that_is_not_there_are_one_line(tools: Paths, project
 
 def test_the_summary_counts_what_a_reviewer_asks_for():
     events = Events(
-        changes={"create": 2, "replace": 1}, outputs={"hourlyCostUsd": {"onDemand": 1.5, "unknown": []}}
+        changes={"create": 2, "replace": 1},
+        outputs={
+            "hourlyCostUsd": {
+                "totalLow": 1.5,
+                "totalHigh": 2,
+                "totalLowAtMaxNodes": 10.25,
+                "totalHighAtMaxNodes": 20,
+                "unknown": [],
+            }
+        },
     )
     assert preview.summary("dev", events, 4.04) == [
         "preview dev: resources: 2 create, 1 replace",
         "preview dev: policies: 0 mandatory and 0 advisory findings",
-        "preview dev: USD per hour: onDemand 1.5",
+        "preview dev: hourlyCostUsd: 1.5 to 2 at creation, 10.25 to 20 with every group full",
         "preview dev: stand-in providers were used: nothing was asked of AWS, and the stack was taken as new",
         "preview dev: took 4.0 s",
     ]
+
+
+def test_the_digest_for_programs_has_the_cost_in_it_and_a_fault_stays_as_it_is():
+    events = Events(outputs={"costTable": ["a"], "monthlyCostUsd": {"totalLow": 1}, "dashboardUrl": "x"})
+    found = json.loads(preview.digest('{"steps": []}', events))
+    assert found == {"steps": [], "cost": {"monthlyCostUsd": {"totalLow": 1}, "costTable": ["a"]}}
+    assert preview.digest("error: no", events) == "error: no"
