@@ -157,7 +157,7 @@ def _association_update(call: Call) -> None:
 
 def _endpoint_create(call: Call) -> Made:
     ec2 = call.clients("ec2")
-    wanted = call.fit("ec2", "CreateVpcEndpoint", None, "autoAccept")
+    wanted = call.fit("ec2", "CreateVpcEndpoint", {"policy": "PolicyDocument"}, "autoAccept")
     made = ec2.create_vpc_endpoint(**wanted, TagSpecifications=tag_specification(call, "vpc-endpoint"))[
         "VpcEndpoint"
     ]
