@@ -50,10 +50,10 @@ def plan_rules(
     ]
     if way_out == "world":
         rules.append(
-            TrafficRule("nodes-to-https", "nodes", "out", "HTTPS to AWS's APIs", cidr=WORLD, ports=HTTPS)
+            TrafficRule("nodes-to-https", "nodes", "out", "HTTPS to the AWS APIs", cidr=WORLD, ports=HTTPS)
         )
     else:
-        to_vpc = "HTTPS to the VPC's endpoints"
+        to_vpc = "HTTPS to the endpoints of the VPC"
         rules += [
             TrafficRule("nodes-to-endpoints", "nodes", "out", to_vpc, cidr=vpc_cidr, ports=HTTPS),
             TrafficRule("nodes-to-s3", "nodes", "out", "HTTPS to S3", to_s3=True, ports=HTTPS),
