@@ -147,12 +147,13 @@ if found > known:
 torch = document["torch"]
 artifact = torch.get("artifact", {})
 print(document["release"]["uri"], document["release"]["sha256"], document["release"]["version"], sep="\n")
-print(torch.get("sitePackages", ""), artifact.get("uri", ""), artifact.get("sha256", ""), "end", sep="\n")
+print(torch.get("sitePackages", ""), artifact.get("uri", ""), artifact.get("sha256", ""), sep="\n")
+print(document.get("scratch", {}).get("path", ""), "end", sep="\n")
 PYTHON
 ); then fail 53 BOOT_DOCUMENT_SCHEMA "$(last_line "$facts")"; fi
 {
   read -r release_uri && read -r release_sha256 && read -r release_version
-  read -r torch_site_packages && read -r torch_uri && read -r torch_sha256
+  read -r torch_site_packages && read -r torch_uri && read -r torch_sha256 && read -r scratch
 } <<<"$facts"
 mv -f "$document.new" "$document"
 
@@ -293,12 +294,26 @@ Type=oneshot
 ExecStart=-/usr/bin/nvidia-modprobe -c 0 -u
 TimeoutStartSec=60
 UNIT
+# Root's part of the disks, at each boot. It stays active, so that what serves a mount lives on; a fault of it keeps no
+# agent from starting. dlami-nvme.service is the unit of AWS's images that mounts the instance store.
+cat >"$units/trainer-disks.service" <<UNIT
+[Unit]
+Description=Scratch space and mounted datasets
+Wants=network-online.target
+After=network-online.target local-fs.target dlami-nvme.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=$home/current/bin/python -I -m trainer.disks --document $document
+TimeoutStartSec=600
+UNIT
 unit=$units/trainer.service
 cat >"$unit.new" <<UNIT
 [Unit]
 Description=Training agent of group $GROUP
-Wants=network-online.target trainer-devices.service
-After=network-online.target trainer-devices.service
+Wants=network-online.target trainer-devices.service trainer-disks.service
+After=network-online.target trainer-devices.service trainer-disks.service
 StartLimitIntervalSec=3600
 StartLimitBurst=4
 
@@ -318,6 +333,7 @@ KillMode=mixed
 TimeoutStopSec=110
 OOMPolicy=continue
 StateDirectory=trainer
+${scratch:+ReadWritePaths=-$scratch}
 UMask=0077
 LimitMEMLOCK=infinity
 LimitNOFILE=1048576
