@@ -9,6 +9,7 @@ from components.compute.plan import GroupPlan
 from components.cost.node_prices import node_prices
 from components.names import stack_names
 from components.settings import Settings
+from components.storage.node_storage import plan_node_scratch, read_paths
 
 from .node_document import (
     LAUNCHING_HOOK,
@@ -52,6 +53,9 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             region=settings.region,
             artifacts_bucket=names.artifacts_bucket,
             dataset_buckets=names.dataset_buckets,
+            read_paths=read_paths(settings),
+            scratch=plan_node_scratch(profile, types),
+            lustre_key=names.lustre_key,
             release_sha256=trainer.sha256,
             release_version=release.version,
             interpreter=profile.interpreter,

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from .contracts.worker import ExitReport, WorkerConfig, events_file, exit_file
 from .data.dataset import ShardedSplit, dataset_info
 from .data.manifest import parse_name
-from .data.sync import version_dir
+from .data.sync import read_dir
 from .data.verify import local_manifest
 from .errors import ConfigurationError, Fault, OutOfMemoryError, PeerLostError
 from .exit_codes import Exit
@@ -57,7 +57,7 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
     """Meet the other ranks, load data and model, train. Raises Fault, and what torch raises."""
     training, generation = config.run.training, config.generation.n
     name = parse_name(training.dataset)
-    folder = version_dir(config.data_dir, name.name, name.version)
+    folder = read_dir(config.document.datasets.get(name.name), config.data_dir, name.name, name.version)
     manifest = local_manifest(folder)
     info = dataset_info(manifest)
     store, bucket = Store(region=config.document.region), config.document.artifacts_bucket

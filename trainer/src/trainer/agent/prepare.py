@@ -1,7 +1,8 @@
-"""What a node needs before it is a member of a run: its secrets, and the dataset, every shard verified."""
+"""What a node needs before it is a member of a run: its secrets, and the dataset, verified."""
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 from ..contracts.node_document import NodeDocument
 from ..contracts.run import RunConfig
 from ..data.manifest import parse_name
+from ..data.mounted import open_mounted
 from ..data.sync import sync_dataset, version_dir
+from ..disks.prepare import SCRATCH_FOLDER
 from ..errors import ConfigurationError
 from ..store import Store
 from .secret_values import Secrets, fetch_secrets
@@ -23,14 +26,21 @@ def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Pat
     if location is None:
         known = ", ".join(sorted(document.datasets)) or "none"
         raise ConfigurationError(f'this stack has no dataset "{dataset.name}" (it has: {known})')
-    sync_dataset(
-        store,
-        location,
-        dataset.name,
-        dataset.version,
-        version_dir(state_dir / "data", dataset.name, dataset.version),
-    )
+    if location.read_path == "sync":
+        folder = version_dir(data_dir(document, state_dir), dataset.name, dataset.version)
+        sync_dataset(store, location, dataset.name, dataset.version, folder)
+    else:
+        open_mounted(store, location, dataset.name, dataset.version)
     return secrets
+
+
+def data_dir(document: NodeDocument, state_dir: Path) -> Path:
+    """Where copies of datasets lie: on scratch space where there is some, else beside the agent's state."""
+    if document.scratch is not None:
+        folder = Path(document.scratch.path) / SCRATCH_FOLDER
+        if os.path.ismount(document.scratch.path) and os.access(folder, os.W_OK):
+            return folder / "data"
+    return state_dir / "data"
 
 
 def in_background(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Future[Secrets]:

@@ -20,7 +20,7 @@ from .events import Meter, progress_of
 from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
-from .prepare import in_background
+from .prepare import data_dir, in_background
 from .run_events import run_event
 from .secret_values import Secrets
 from .supervisor import Workers
@@ -245,7 +245,7 @@ class Session:
             node_rank=action.node_rank,
             document=node.document,
             state_dir=str(node.state_dir),
-            data_dir=str(node.state_dir / "data"),
+            data_dir=str(data_dir(node.document, node.state_dir)),
             device="cuda" if node.document.promise.accelerator == "nvidia" else "cpu",
         )
         # First the word that this node runs n, then the deed: a crash in between leads to n+1, never to n twice.

@@ -23,6 +23,13 @@ def version_dir(data_dir: str | Path, name: str, version: str) -> Path:
     return Path(data_dir) / name / version
 
 
+def read_dir(location: DatasetLocation | None, data_dir: str | Path, name: str, version: str) -> Path:
+    """Where a node reads a version: its own copy, or the mounted folder."""
+    if location is None or location.path is None:
+        return version_dir(data_dir, name, version)
+    return Path(location.path) / version
+
+
 def sync_dataset(
     store: Store,
     location: DatasetLocation,
