@@ -12,7 +12,7 @@ PROGRAM = $(TOOLCHAIN) exec program
 WORKBENCH = $(TOOLCHAIN) exec workbench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status rehearse faults preview release bench test check lock clean
+.PHONY: help setup up down status rehearse faults preview catalog release bench test check lock clean
 
 help: ## show this list
 	@echo 'gpu-training: a GPU training environment on AWS that proves itself before it trains, and runs whole on this machine.'
@@ -42,6 +42,11 @@ faults: ## every fault of the laboratory on booted nodes, judged; writes docs/fa
 
 preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local
 	@$(PROGRAM) -m localcloud.preview $(STACK) $(if $(JSON),--json) $(if $(DIFF),--diff)
+
+catalog: ## the GPU instance types that are known; GPUS=8 GIB=80 EFA=1 BLOCK=1 ARCH=arm64 REGION=us-west-2, JSON=1; CHECK=1 asks EC2
+	@$(WORKBENCH) -m ops.catalog $(if $(GPUS),--gpus $(GPUS)) $(if $(GIB),--gib $(GIB)) $(if $(EFA),--efa) \
+		$(if $(BLOCK),--capacity-block) $(if $(ARCH),--architecture $(ARCH)) $(if $(REGION),--region $(REGION)) \
+		$(if $(JSON),--json) $(if $(CHECK),--check)
 
 release: ## build the trainer's release for the nodes into dist/
 	@$(PROGRAM) -m localcloud.release
