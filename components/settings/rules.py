@@ -14,7 +14,7 @@ from typing import Any
 
 from components.catalog import REGIONS, nearest
 
-from . import group_rules, network_rules, quota_rules, storage_rules
+from . import group_rules, identity_rules, network_rules, quota_rules, storage_rules
 from .faults import Fault, Level, Path, id_of, level_of, named_twice
 from .model import Settings
 from .section import BrokenField
@@ -257,4 +257,5 @@ RULES: tuple[StackRule, ...] = (
     alert_topic_is_of_the_region,
     *quota_rules.RULES,
     *storage_rules.RULES,
+    *identity_rules.RULES,
 )
