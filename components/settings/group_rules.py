@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from components.catalog import nearest
 
-from . import image_rules, pinned_image_rules, storage_rules, type_rules
+from . import capacity_rules, image_rules, pinned_image_rules, purchase_rules, storage_rules, type_rules
 from .faults import Fault, Path
 from .group_model import GpuGroupSettings
 from .model import Settings
@@ -115,6 +115,8 @@ RULES: tuple[GroupRule, ...] = (
     purchase_is_consistent,
     types_can_be_bought_so,
     placement_is_possible,
+    *purchase_rules.RULES,
+    *capacity_rules.RULES,
     *image_rules.RULES,
     *pinned_image_rules.RULES,
     *storage_rules.GROUP_RULES,
