@@ -75,6 +75,8 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             log_group=names.node_log_group,
             metrics_port=settings.monitoring.metrics_port,
             secrets=names.secrets,
+            max_run_hours=group.max_run_hours,
+            idle_stop_minutes=group.idle_stop_minutes,
             runs_topic_arn=names.arn("sns", names.runs_topic),
             prices=node_prices(group.instance_types, settings.region, _spot_limit_usd(group)),
         )

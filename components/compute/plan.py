@@ -46,6 +46,7 @@ class GroupPlan:
     fallback_group: str | None  # that an alarm scales out while this one lacks spot nodes
     fallback_steps: tuple[Step, ...]  # of this group as such a one; empty: nobody falls back to it
     idle_stop_minutes: int | None
+    max_run_hours: float | None
     refresh_on_change: bool
     tags: dict[
         str, str
@@ -104,6 +105,7 @@ def plan_group(settings: Settings, group: GpuGroupSettings, now: datetime.dateti
         fallback_group=group.fallback_group,
         fallback_steps=_fallback_steps(settings, group),
         idle_stop_minutes=group.idle_stop_minutes,
+        max_run_hours=group.max_run_hours,
         refresh_on_change=group.rollout == "refresh",
         tags={
             **stack_tags(settings),
