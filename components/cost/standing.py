@@ -94,6 +94,10 @@ def _alarm_metrics(settings: Settings) -> int:
     alarms = [
         alarm
         for group in settings.gpu_groups
-        for alarm in group_alarms(group.name, buys_spot=group.purchase.spot_percent > 0)
+        for alarm in group_alarms(
+            group.name,
+            buys_spot=group.purchase.spot_percent > 0,
+            idle_stop_minutes=group.idle_stop_minutes,
+        )
     ]
     return sum(max(1, len(alarm.metrics)) for alarm in alarms)

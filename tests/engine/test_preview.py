@@ -129,7 +129,8 @@ class TestOurStacks:
         assert done.returncode == 0, done.stderr
         digest = json.loads(done.stdout)
         assert f"preview dev: resources: {digest['changeSummary']['create']} create" in done.stderr
-        assert "preview dev: USD per hour: " in done.stderr
+        assert "preview dev: hourlyCostUsd: " in done.stderr
+        assert digest["cost"]["costTable"][0].startswith("cost of dev in us-east-1")
         assert "stand-in providers were used: nothing was asked of AWS" in done.stderr
 
 
