@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.unit.emulated_stack import REGION, TRUST, Made, Stack, network
@@ -49,6 +50,46 @@ def test_a_network_is_made_and_leaves_nothing_behind(stack: Stack) -> None:
     assert [r["NatGatewayId"] for r in tables[table.id]["Routes"] if "NatGatewayId" in r] == [nat.id]
     assert {t["Key"]: t["Value"] for t in tables[table.id]["Tags"]} == {"Name": "renamed", "team": "x"}
     assert [a["SubnetId"] for a in tables[other.id]["Associations"] if "SubnetId" in a] == [subnet.id]
+
+
+def test_a_subnet_is_made_in_the_zone_of_an_id(stack: Stack) -> None:
+    vpc, *_ = network(stack)
+    subnet = stack.make(
+        *("aws:ec2/subnet:Subnet", "by-id"),
+        vpcId=vpc.id,
+        cidrBlock="10.0.200.0/24",
+        availabilityZoneId=zone_ids(stack)[f"{REGION}a"],
+    )
+    assert subnet["availabilityZone"] == f"{REGION}a"
+
+
+def test_an_endpoint_has_its_policy_from_the_start_and_follows_its_changes(stack: Stack) -> None:
+    vpc, *_ = network(stack)
+    wanted = {
+        "vpcId": vpc.id,
+        "serviceName": f"com.amazonaws.{REGION}.s3",
+        "vpcEndpointType": "Gateway",
+        "routeTableIds": [stack.make("aws:ec2/routeTable:RouteTable", "table", vpcId=vpc.id).id],
+    }
+    endpoint = stack.make("aws:ec2/vpcEndpoint:VpcEndpoint", "s3", **wanted, policy=policy("one"))
+    assert policy_of(stack, endpoint) == policy("one")
+    stack.change("s3", **wanted, policy=policy("two"))
+    assert policy_of(stack, endpoint) == policy("two")
+
+
+def policy(bucket: str) -> str:
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}"}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def policy_of(stack: Stack, endpoint: Made) -> str:
+    ec2 = stack.clients("ec2")
+    return ec2.describe_vpc_endpoints(VpcEndpointIds=[endpoint.id])["VpcEndpoints"][0]["PolicyDocument"]
+
+
+def zone_ids(stack: Stack) -> dict[str, str]:
+    zones = stack.clients("ec2").describe_availability_zones()["AvailabilityZones"]
+    return {zone["ZoneName"]: zone["ZoneId"] for zone in zones}
 
 
 def test_a_security_group_starts_with_no_rule_and_rules_reach_it_both_ways(stack: Stack) -> None:
