@@ -144,10 +144,9 @@ def cells(type_: InstanceType, region: str | None) -> list[str]:
     images = images_for(type_)
     own = price is None or price.region == (region or PRICED_REGION)
     whole = gpu.count * gpu.partition
-    part = "" if gpu.partition == 1 else f"/{round(1 / gpu.partition)}"
     return [
         type_.name,
-        f"{gpu.count}{part} {gpu.model}",
+        gpu.text,
         str(gpu.memory_label_gb),
         str(type_.vcpus),
         f"{type_.memory_gib:g}",
