@@ -59,8 +59,8 @@ class NetworkSettings(Section):
     availability_zones: list[str] = Field(
         min_length=1,
         examples=[["us-east-1a", "us-east-1b"]],
-        description="Availability zones of `region` (no local zones), by name or by id such as use1-az1. Adding or "
-        "removing one leaves the others' subnets as they are.",
+        description="Availability zones of `region` (no local zones), all by name or all by id such as use1-az1. "
+        "Adding or removing one leaves the others' subnets as they are; going from names to ids replaces them all.",
     )
     existing: ExistingNetwork | None = Field(
         default=None, description="Use this VPC. Absent: the stack makes its own."
@@ -69,16 +69,17 @@ class NetworkSettings(Section):
         default="single",
         description="NAT gateways. `none`: nodes reach S3 and the AWS services that they call through endpoints, and "
         "nothing else; `single`: one for all zones; `per-az`: one a zone, so that no zone depends on "
-        "another.",
+        "another. Not with `existing`.",
     )
     endpoints: list[str] = Field(
         default_factory=list,
         examples=[["ecr.api", "ecr.dkr"]],
         description="Interface endpoints of further AWS services, by the last part of their service name, beside those "
-        "that nodes need.",
+        "that nodes need without NAT. Not with `existing`.",
     )
     flow_log_retention_days: int | None = Field(
-        default=None, description="Days that VPC flow logs are kept in CloudWatch. Absent: no flow logs."
+        default=None,
+        description="Days that VPC flow logs are kept in CloudWatch. Absent: no flow logs. Not with `existing`.",
     )
 
     @property

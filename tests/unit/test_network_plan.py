@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from components.catalog.endpoint_services import ENDPOINT_SERVICES
+from components.compute.node_rights import node_statements
 from components.names import StackNames, stack_names
 from components.network.endpoint_policies import MAX_ENDPOINT_POLICY, interface_policy, s3_policy
 from components.network.plan import (
@@ -142,6 +143,17 @@ class TestTheServicesThatNodesReach:
 
     def test_include_secrets_manager_where_a_run_has_secrets(self) -> None:
         assert "secretsmanager" in node_services(settings(secrets={"HF_TOKEN": "research/hugging-face"}))
+
+    @pytest.mark.parametrize("secrets", [{}, {"HF_TOKEN": "research/hugging-face"}])
+    def test_are_those_that_the_nodes_role_names_and_session_manager(self, secrets: dict[str, str]) -> None:
+        """Both ways: a right without an endpoint is worth nothing without NAT, an endpoint without a right costs."""
+        with_secrets = settings(secrets=secrets)
+        statements = node_statements(
+            stack_names(with_secrets), "trainers", "gputrain-test-trainers", "gpu-training"
+        )
+        called = {action.partition(":")[0] for statement in statements for action in statement["Action"]}
+        by_endpoint = {"monitoring" if service == "cloudwatch" else service for service in called - {"s3"}}
+        assert by_endpoint | {"ssm", "ssmmessages"} == set(node_services(with_secrets))
 
     def test_are_all_of_them_in_the_list_of_endpoint_services(self) -> None:
         assert set(node_services(settings(secrets={"A": "b"}))) <= set(ENDPOINT_SERVICES.names)
