@@ -26,8 +26,17 @@ def no_prometheus() -> list[str]:
     return [name for name in ("prometheus", "promtool", "amtool") if shutil.which(name) is None]
 
 
+def no_loop_disk() -> list[str]:
+    tools = [name for name in ("losetup", "mkfs.xfs", "blkid") if shutil.which(name) is None]
+    return (
+        tools
+        if os.geteuid() == 0 and os.path.exists("/dev/loop-control")
+        else [*tools, "root with loop devices"]
+    )
+
+
 # Marker -> what its tests need and this machine lacks.
-MARKED = {"prometheus": no_prometheus, "machine": rootfs.missing}
+MARKED = {"prometheus": no_prometheus, "machine": rootfs.missing, "loop_disk": no_loop_disk}
 
 
 def pytest_configure(config: pytest.Config) -> None:

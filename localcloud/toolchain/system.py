@@ -20,6 +20,7 @@ PACKAGES = {
     "prometheus": "promtool",
     "prometheus-alertmanager": "amtool",
     "curl": "curl",
+    "xfsprogs": "mkfs.xfs",
     **{package: command for command, package in rootfs.TOOLS.items()},
 }
 SERVICES = ("prometheus", "prometheus-alertmanager")

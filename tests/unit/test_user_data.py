@@ -15,6 +15,7 @@ import pytest
 from trainer.exit_codes import Exit
 
 from components.bootstrap.user_data import MAX_BYTES, BootVariables, UserDataTooLong, render_user_data
+from components.settings.rules import MAX_BUCKET_NAME
 from tests.unit.boot_bench import (
     AUTO_SCALING_GROUP,
     BUCKET,
@@ -255,8 +256,21 @@ class TestTheText:
             "#!/bin/bash"
         ]  # the root helper's
 
-    def test_two_kilobytes_are_left_for_a_groups_longer_names(self) -> None:
-        assert len(render_user_data(variables()).encode()) <= MAX_BYTES - 2048
+    def test_one_kilobyte_is_left_with_the_longest_names_that_the_settings_admit(self) -> None:
+        """Report B2 (github-aws-runners#3700 and others): user data above the limit fails at apply only."""
+        base = "b" * (MAX_BUCKET_NAME - len("-access-logs-") - 12)
+        group = "g" * 31
+        longest = variables(
+            stack=base,
+            group=group,
+            region="ap-southeast-99",
+            auto_scaling_group=f"{base}-{group}",
+            document_uri=f"s3://{'b' * MAX_BUCKET_NAME}/groups/{group}/node-{'0' * 64}.json",
+            interpreter="/opt/" + "p" * 40 + "/bin/python3.12",
+            max_replacements=100,
+            log_group=f"/{base}/nodes",
+        )
+        assert len(render_user_data(longest).encode()) <= MAX_BYTES - 1024
 
     def test_above_ec2s_limit_it_is_refused_with_its_size(self) -> None:
         size = len(render_user_data(variables()).encode())

@@ -47,6 +47,21 @@ def unit(bench: Bench) -> dict[str, list[str]]:
     return found
 
 
+@pytest.fixture
+def analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    assert found, "systemd-analyze is not installed: apt-get install systemd-container"
+    return found
+
+
+def exposure(analyze: str, file: Path) -> float:
+    command = [analyze, "security", "--offline=true", "--no-pager", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = re.search(r"Overall exposure level for trainer\.service: ([\d.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return float(found[1])
+
+
 class TestTheUnit:
     """Without a start hook the agent becomes a systemd service of its own user."""
 
@@ -120,6 +135,38 @@ class TestTheUnit:
         for order in ("Wants", "After"):
             assert "trainer-devices.service" in unit[order][0].split()
 
+    def test_disks_are_put_together_at_each_boot_before_the_agent_starts(
+        self, bench: Bench, unit: dict[str, list[str]]
+    ) -> None:
+        """Reports B17 (karpenter#5981): a RAID mounted after user data ran; B18 (scylladb#6184, #8907): one that was
+        made once, and an fstab line that kept the host from booting.
+        """
+        for order in ("Wants", "After"):
+            assert "trainer-disks.service" in unit[order][0].split()
+        # Wanted, not required: the agent starts on the root disk where there is no scratch space.
+        assert not {"Requires", "BindsTo", "RequiresMountsFor"} & set(unit)
+        disks = unit_file(bench).with_name("trainer-disks.service").read_text()
+        assert (
+            f"ExecStart={bench.root}/opt/trainer/current/bin/python -I -m trainer.disks "
+            f"--document {bench.root}/etc/trainer/node.json\n" in disks
+        )
+        assert "Type=oneshot" in disks and "User=" not in disks and "TimeoutStartSec=600" in disks
+        # A mount's own process ends with the unit that it was started in.
+        assert "RemainAfterExit=yes" in disks
+        assert not (bench.root / "etc/fstab").exists()
+
+    def test_scratch_space_is_the_agents_to_write_and_need_not_be_there(
+        self, tmp_path: Path, analyze: str
+    ) -> None:
+        scratched = Bench(tmp_path)
+        boot = publish(
+            scratched, minimal_release(tmp_path), scratch={"owner": "image", "path": "/opt/dlami/nvme"}
+        )
+        assert scratched.run(boot).returncode == 0
+        lines = unit_file(scratched).read_text().splitlines()
+        assert [line for line in lines if line.startswith("ReadWrite")] == ["ReadWritePaths=-/opt/dlami/nvme"]
+        assert exposure(analyze, unit_file(scratched)) < MAX_EXPOSURE
+
     def test_only_what_a_restart_can_mend_is_restarted(self, unit: dict[str, list[str]]) -> None:
         of_the_agent = {code for code in Exit if not code.name.startswith("BOOT_")}
         assert not_restarted(unit) == of_the_agent - {Exit.DONE, Exit.S3, Exit.PEER_LOST, Exit.BUG}
@@ -141,21 +188,12 @@ def not_restarted(unit: dict[str, list[str]]) -> set[Exit]:
 class TestItsSecurity:
     """As systemd itself judges the unit; docs/security.md tells why each line is there."""
 
-    @pytest.fixture
-    def analyze(self) -> str:
-        found = shutil.which("systemd-analyze")
-        assert found, "systemd-analyze is not installed: apt-get install systemd-container"
-        return found
-
     def test_its_exposure_is_below_three(self, bench: Bench, analyze: str) -> None:
-        command = [analyze, "security", "--offline=true", "--no-pager", str(unit_file(bench))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        found = re.search(r"Overall exposure level for trainer\.service: ([\d.]+)", done.stdout)
-        assert found, done.stdout + done.stderr
-        assert float(found[1]) < MAX_EXPOSURE, done.stdout
+        assert exposure(analyze, unit_file(bench)) < MAX_EXPOSURE
 
     def test_systemd_knows_every_directive(self, bench: Bench, analyze: str) -> None:
-        units = [str(unit_file(bench)), str(unit_file(bench).with_name("trainer-devices.service"))]
+        names = ("trainer.service", "trainer-devices.service", "trainer-disks.service")
+        units = [str(unit_file(bench).with_name(name)) for name in names]
         done = subprocess.run([analyze, "verify", *units], capture_output=True, text=True, timeout=60)
         assert not re.findall(
             r"^.*trainer.*(?:Unknown|Failed to parse|Invalid).*$", done.stderr, re.MULTILINE

@@ -37,15 +37,23 @@ class CommandFailed(Exception):
     """One line: which program, and what it said last."""
 
 
-@dataclass(frozen=True)
 class Host:
-    """What is done to the machine; a test has another one."""
+    """What is done to the machine."""
 
-    is_mount: Callable[[str], bool] = os.path.ismount
-    which: Callable[[str], str | None] = shutil.which
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-    log: Callable[[str], None] = print
+    def is_mount(self, path: str) -> bool:
+        return os.path.ismount(path)
+
+    def has(self, program: str) -> bool:
+        return shutil.which(program) is not None
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def log(self, line: str) -> None:
+        print(line, flush=True)
 
     def run(self, command: Command) -> str:
         """Its output; raises CommandFailed."""
@@ -125,7 +133,7 @@ class Disks:
         if self.host.is_mount(mount.path):
             self.host.log(f"disks: {mount.path}: mounted already")
             return
-        if self.host.which(mount.program) is None:
+        if not self.host.has(mount.program):
             raise CommandFailed(mount.missing)
         Path(mount.path).mkdir(parents=True, exist_ok=True)
         if mount.cache is not None:
