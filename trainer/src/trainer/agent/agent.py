@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from ..obs.logs import bind, get_logger
 from ..selfcheck.report import SelfCheckReport
 from .board import Board
 from .boot import SelfCheckArgv, answer_hook, run_selfcheck, selfcheck_argv, show
+from .hours import TrainingCount
 from .imds import Imds, ImdsUnreachable, Notice, ScheduledEvent
+from .lifecycle import NODES_TRAINING
 from .node import Node
 from .peers import Peers, Probe, connect_all
 from .session import Session
@@ -45,6 +48,7 @@ class Agent:
     _rebalance: bool = False
     _events: set[str] = field(default_factory=set)  # scheduled events that were told
     _faults: set[str] = field(default_factory=set)
+    _training_count: TrainingCount = field(default_factory=TrainingCount)
 
     def run(self) -> Exit:
         try:
@@ -109,12 +113,23 @@ class Agent:
             if ended or time.monotonic() >= next_poll:
                 next_poll = time.monotonic() + self.node.poll_seconds
                 self._poll(peers)
+            self._count_training()
             leaving = self._leave_reason()
             if leaving and self._session is None:
                 return self._goodbye(Exit.STOPPED_SAVED)
             if leaving and self._session:
                 self._session.leave(leaving)
             time.sleep(TICK_SECONDS)
+
+    def _count_training(self) -> None:
+        """For the alarm that stops idle groups. In a thread: CloudWatch may be slow, the loop may not."""
+        if self.node.document.idle_stop_minutes is None:
+            return
+        trains = self._session is not None and self._session.busy
+        value = self._training_count.look(time.monotonic(), trains)
+        if value is not None:
+            arguments = (NODES_TRAINING, value)
+            threading.Thread(target=self.node.lifecycle.count, args=arguments, daemon=True).start()
 
     def _poll(self, peers: Peers) -> None:
         self._look_for_notices()
@@ -160,7 +175,7 @@ class Agent:
         self._session = None
         self._closed = self._opened
         self.node.state.clear("trainer_run_info")
-        if session.run.on_finish == "release":
+        if session.run.on_finish == "release" or session.released:
             # The node's root helper takes it out of its group. Where the group's minimum size needs it, the agent is
             # started again; the run has its result then and is not opened a second time.
             return self._goodbye(Exit.DONE)

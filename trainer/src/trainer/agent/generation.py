@@ -62,11 +62,20 @@ class View:
     ran_seconds: float = 0.0  # since this node started the workers that it runs
     progressed: bool = False  # they finished a step
     reached: frozenset[str] = frozenset()  # members that answered this node's last probe
+    trained_seconds: float = 0.0  # the run's, in all generations
+    most_seconds: float | None = None  # that it may train on this node's group; None: no limit
     pace: Pace = field(default_factory=Pace)
 
     @property
     def mine(self) -> MemberReport:
         return self.peers[self.me].report
+
+    @property
+    def used_up(self) -> str | None:
+        """Why the run must not go on for its length; None while it may."""
+        if self.most_seconds is None or self.trained_seconds < self.most_seconds:
+            return None
+        return used_up_message(self.most_seconds)
 
     def chosen(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Those of ``ids`` that would make the next world."""
@@ -77,6 +86,13 @@ class View:
         """Those of ``ids`` that this node does not reach, or that do not reach it."""
         reports = {id_: self.peers[id_].report for id_ in {*ids, self.me} if id_ in self.peers}
         return sorted(id_ for pair in cut_pairs(reports) if self.me in pair for id_ in pair - {self.me})
+
+
+def used_up_message(most_seconds: float) -> str:
+    return (
+        f"it has trained {most_seconds / 3600:g} h, the maxRunHours of its group; saved, and its nodes are released. "
+        "To go on: raise maxRunHours, or start a new run"
+    )
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,7 @@ class Conclude:
     status: Literal["finished", "failed", "stopped"]
     exit_code: int
     message: str
+    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +156,8 @@ def _while_running(view: View) -> Action:
         return Stop(save=False, why="the run has a result")
     if view.stop_requested:
         return Stop(save=True, why="the run was stopped by its owner")
+    if view.used_up:
+        return Stop(save=True, why=view.used_up, reason="limit")
     for member in generation.members:
         fault = _lost(view.peers.get(member.instance_id), generation.n, view.pace)
         if member.instance_id != view.me and fault:
@@ -213,8 +232,18 @@ def _conclusion(view: View) -> Conclude | None:
     if view.generation:
         first = reports.get(view.generation.members[0].instance_id)
         # Rank 0 does the last save; when it is done, so is the run.
-        if first and first.state == "finished" and first.generation == view.generation.n:
+        if (
+            first
+            and first.state == "finished"
+            and first.generation == view.generation.n
+            and not first.exit_code
+        ):
             return Conclude("finished", Exit.DONE, "all steps done")
+        for report in reports.values():
+            used_up = report.state == "finished" and bool(report.exit_code)
+            if used_up and report.generation == view.generation.n and report.exit_code is not None:
+                why = report.message or "it has trained as long as it may"
+                return Conclude("stopped", report.exit_code, why, released=True)
     if view.stop_requested:
         return Conclude("stopped", Exit.STOPPED_SAVED, "stopped by its owner")
     return None
@@ -246,6 +275,8 @@ def _next_generation(view: View) -> Action:
     if chosen[0] != view.me:
         cut_off = view.cut_off(chosen) if view.me not in chosen else []
         return Wait(f"cut off from {', '.join(cut_off)}: waits" if cut_off else f"{chosen[0]} leads")
+    if view.used_up:
+        return Conclude("stopped", Exit.STOPPED_SAVED, view.used_up, released=True)
     missing = _missing(view, ready, chosen)
     if missing and not _may_be_smaller(view, chosen):
         if view.waited_seconds > view.run.elastic.wait_seconds:

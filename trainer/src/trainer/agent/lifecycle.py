@@ -25,6 +25,7 @@ REPLACEMENT_SECONDS = (
 )
 SELF_CHECK_FAILED = "SelfCheckFailed"
 LAUNCHES_SUSPENDED = "LaunchesSuspended"
+NODES_TRAINING = "NodesTraining"
 DESCRIBE_LIMIT = 50  # instance ids in one DescribeAutoScalingInstances
 
 
@@ -100,14 +101,14 @@ class Lifecycle:
             states.update({i["InstanceId"]: i["LifecycleState"] for i in answer["AutoScalingInstances"]})
         return states
 
-    def count(self, metric: str) -> bool:
-        """One more in a CloudWatch metric of the node's group."""
+    def count(self, metric: str, value: int = 1) -> bool:
+        """Add to a CloudWatch metric of the node's group."""
         return self._try(
             "put_metric_data",
             lambda: self.cloudwatch.put_metric_data(
                 Namespace=self.document.metric_namespace,
                 MetricData=[
-                    {"MetricName": metric, "Dimensions": self._dimensions, "Value": 1, "Unit": "Count"}
+                    {"MetricName": metric, "Dimensions": self._dimensions, "Value": value, "Unit": "Count"}
                 ],
             ),
         )

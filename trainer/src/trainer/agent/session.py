@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import ExitReport, StopReason, WorkerConfig
 from ..errors import Fault, StoreError
@@ -17,6 +18,7 @@ from . import uploads
 from .board import utc_now
 from .cost import UsageClock, all_usage, run_cost, seconds_before
 from .events import Meter, progress_of
+from .hours import trained_seconds
 from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
@@ -44,6 +46,13 @@ class Session:
     over: bool = False
     node_fault: Exit | None = None
     leave_code: Exit | None = None  # set when a stop for a notice or SIGTERM is complete
+    released: bool = False  # the run's result lets its nodes go
+    _used_up: str | None = (
+        None  # why the workers were stopped for good: the run has trained as long as it may
+    )
+    _earlier: RunUsage | None = None  # what the run had before it was resumed
+    _trained: float = 0.0  # seconds of the run in all generations, as far as this node knows
+    _trained_before: float = 0.0  # the same at the start of the generation that runs here
     _observer: Observer = field(init=False)
     _leaving: StopReason | None = None
     _training: Training | None = None
@@ -80,14 +89,20 @@ class Session:
         node.state.set("trainer_run_info", 1, run=run.name)
         node.state.set("trainer_run_active", 0)
         node.state.set("trainer_checkpoint_period_seconds", run.training.checkpoint.every_seconds)
-        before = seconds_before(node.instance_id, old, node.board.usage(run.name))
-        return cls(node, run, report, peers, node.usage_clock(before))
+        earlier = node.board.usage(run.name)
+        before = seconds_before(node.instance_id, old, earlier)
+        return cls(node, run, report, peers, node.usage_clock(before), _earlier=earlier)
 
     # Everything below is called from the agent's loop, several times a second (`tick`) or once a poll (`poll`).
 
     @property
     def done(self) -> bool:
         return self.over or self.node_fault is not None or self.leave_code is not None
+
+    @property
+    def busy(self) -> bool:
+        """This node trains, or gets ready to."""
+        return self._training is not None or self._preparation is not None
 
     def tick(self) -> bool:
         """Follow the workers; True when they have just ended, so that a poll is due at once."""
@@ -142,6 +157,10 @@ class Session:
         reports: dict[str, MemberReport],
         life_cycles: dict[str, str],
     ) -> rules.View:
+        result = self.node.board.result(self.run.name)
+        self.released = result is not None and result.released
+        self._trained = max(self._trained, trained_seconds(reports, generation, self._earlier))
+        hours = self.node.document.max_run_hours
         now, me = time.monotonic(), self.node.instance_id
         peers = self._observer.look(me, reports, life_cycles, now)
         there = {
@@ -158,10 +177,12 @@ class Session:
             peers=peers,
             waited_seconds=now - self._ready_since if self._ready_since is not None else 0.0,
             hold_seconds=max(0.0, self._hold_until - now),
-            over=self.node.board.result(self.run.name) is not None,
+            over=result is not None,
             ran_seconds=self._training.seconds if self._training is not None else 0.0,
             progressed=self._meter.progressed(),
             reached=self.peers.reached(),
+            trained_seconds=self._trained,
+            most_seconds=hours * 3600 if hours is not None else None,
             pace=self.node.pace,
         )
 
@@ -231,6 +252,7 @@ class Session:
             master_port=free_port(self.node.document.training_port + 1),  # the first is the agents' own
             versions=self.node.versions,
             published_at=utc_now(),
+            trained_seconds=self._trained,
         )
         if self.node.board.publish(self.run.name, generation, etag):
             get_logger().info("generation published", n=action.n, members=list(action.members))
@@ -256,6 +278,7 @@ class Session:
         except StoreError:
             self.report = before  # nothing runs, so nothing must look as if
             raise
+        self._trained_before = max(self._trained, generation.trained_seconds)
         self._training = Training(node, config, self._meter, self._secrets)
         self._next_upload = time.monotonic() + LOG_SECONDS
         self._training.start()
@@ -266,6 +289,8 @@ class Session:
             return
         if not training.stopping:
             get_logger().warning("stopping workers", why=action.why, save=action.save)
+        if action.reason == "limit":
+            self._used_up = action.why
         if action.save:
             training.stop(action.reason)
         else:
@@ -281,6 +306,7 @@ class Session:
 
     def _generation_ended(self, training: Training) -> None:
         result = training.result()
+        self._set(trained_seconds=self._trained_before + training.seconds)
         self._training = None
         self._upload(training.workers)
         if self._leaving:
@@ -297,6 +323,9 @@ class Session:
     def _settle(self, result: ExitReport) -> None:
         if result.code == Exit.DONE:
             self._set(state="finished", exit_code=0)
+            return
+        if self._used_up and result.code in (Exit.STOPPED_SAVED, Exit.STOPPED_STALE):
+            self._set(state="finished", exit_code=result.code, message=self._used_up)
             return
         hold = self.attempts.again_after(result.code, self._meter.progressed())
         if hold is None:
@@ -329,6 +358,7 @@ class Session:
             eval_loss=progress.eval_loss,
             eval_accuracy=progress.eval_accuracy,
             cost=run_cost(used),
+            released=action.released,
             finished_at=utc_now(),
         )
         if board.put_result(result):
@@ -341,6 +371,8 @@ class Session:
 
     def _put_report(self) -> None:
         self._set(beat=self.report.beat + 1, usage=self.usage.read())
+        if self._training is not None:
+            self._set(trained_seconds=self._trained_before + self._training.seconds)
         self.node.board.put_report(self.run.name, self.report)
         self._written_at = time.monotonic()
 

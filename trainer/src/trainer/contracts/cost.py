@@ -30,6 +30,7 @@ class RunUsage(Document):
     """``runs/<run>/usage.json``: what the run had of its nodes before it was resumed, by instance id."""
 
     nodes: dict[str, NodeUsage] = Field(default_factory=dict)
+    trained_seconds: float = Field(default=0, ge=0)  # of the run itself, whoever trained it
 
 
 class NodeHours(Document):

@@ -98,6 +98,7 @@ class Generation(Document):
     master_port: int
     versions: Versions
     published_at: str
+    trained_seconds: float = Field(default=0, ge=0)  # of the run in all generations before
 
 
 class MemberReport(Document):
@@ -105,6 +106,7 @@ class MemberReport(Document):
 
     member: Member
     versions: Versions
+    # finished with exit code 75 or 76: the run has trained as long as it may and is not gone on with
     state: Literal["ready", "running", "leaving", "finished", "failed"]
     generation: int = Field(default=0, ge=0)  # the last generation this node ran or runs; 0: none yet
     exit_code: int | None = None  # how that generation ended here
@@ -114,6 +116,9 @@ class MemberReport(Document):
         default_factory=list
     )  # instance ids whose peer port does not answer this node
     usage: NodeUsage | None = None  # what the run has had of this node so far
+    trained_seconds: float = Field(
+        default=0, ge=0
+    )  # of the run in all generations, as far as this node knows
 
 
 class RunResult(Document):
@@ -130,4 +135,5 @@ class RunResult(Document):
     eval_loss: float | None = None
     eval_accuracy: float | None = None
     cost: RunCost | None = None  # of its nodes, over all its lives
+    released: bool = False  # its nodes leave their groups whatever `on_finish` says: maxRunHours are used
     finished_at: str

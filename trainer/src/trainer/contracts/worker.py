@@ -24,7 +24,8 @@ STOP_FILE = "stop"
 SAVE_FILE = "save"
 WORKER_FILE = "worker.json"
 
-StopReason = Literal["notice", "user", "sigterm", "regroup"]  # regroup: the world grows
+# regroup: the world grows; limit: the run has trained as long as it may
+StopReason = Literal["notice", "user", "sigterm", "regroup", "limit"]
 EventKind = Literal[
     "started", "fallback", "step", "pause", "eval", "checkpoint", "straggler", "stopped", "finished", "error"
 ]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ..agent.board import Board, utc_now
 from ..agent.cost import all_usage
+from ..agent.hours import trained_seconds
 from ..contracts import keys
 from ..contracts.cluster import Cluster
 from ..contracts.cost import RunUsage
@@ -102,7 +103,9 @@ def resume(board: Board, run: str) -> RunConfig:
         raise ConfigurationError(f'run "{run}" finished at step {result.step}; start a new one for more')
     _require_free(board, config)
     # First what the nodes had cost, then their reports away: done twice, it says the same.
-    board.put_usage(run, RunUsage(nodes=all_usage(board.reports(run), board.usage(run))))
+    reports, earlier = board.reports(run), board.usage(run)
+    trained = trained_seconds(reports, None, earlier)
+    board.put_usage(run, RunUsage(nodes=all_usage(reports, earlier), trained_seconds=trained))
     for listed in board.store.list_objects(board.bucket, keys.members(run)):
         board.store.delete(board.bucket, listed.key)
     board.store.delete(board.bucket, keys.result(run))

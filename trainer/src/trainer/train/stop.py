@@ -9,7 +9,7 @@ from types import FrameType
 from ..contracts.worker import SAVE_FILE, STOP_FILE, StopReason
 
 # By weight: where ranks were told different things, the heaviest reason is the world's.
-REASONS: tuple[StopReason, ...] = ("regroup", "sigterm", "user", "notice")
+REASONS: tuple[StopReason, ...] = ("regroup", "sigterm", "limit", "user", "notice")
 
 
 class StopRequest:
