@@ -44,6 +44,15 @@ class Gpu(Facts):
     nvlink: bool | None  # NVLink or NVSwitch between them; None: not known
 
     @property
+    def text(self) -> str:
+        """``8 H100``, or ``1/8 L4`` for a part of one."""
+        return (
+            f"{self.count} {self.model}"
+            if self.partition == 1
+            else f"1/{round(1 / self.partition)} {self.model}"
+        )
+
+    @property
     def memory_gib_each(self) -> float:
         return self.memory_mib_each / 1024
 

@@ -27,15 +27,19 @@ This page is written by `python -m components.settings.reference` from the model
 def reference() -> str:
     """The whole page."""
     parts = [HEAD, *_section("gpu-training", Settings), "## What the catalog knows\n"]
-    parts.append("| instance type | GPUs | EFA interfaces | facts as of |\n|---|---|--:|---|")
+    parts.append("`make catalog` shows the instance types with prices, by need.\n")
+    parts.append("| instance type | GPUs | GB each | EFA interfaces | facts as of |\n|---|---|--:|--:|---|")
     for type_ in INSTANCE_TYPES.values():
-        gpus = f"{type_.gpu.count} {type_.gpu.manufacturer} {type_.gpu.model}"
-        parts.append(f"| `{type_.name}` | {gpus} | {type_.max_efa_interfaces} | {type_.as_of} |")
-    parts.append("\n| image profile | what it is | torch | not verified by any document |\n|---|---|---|---|")
+        gpu = f"{type_.gpu.text} | {type_.gpu.memory_label_gb}"
+        parts.append(f"| `{type_.name}` | {gpu} | {type_.max_efa_interfaces} | {type_.as_of} |")
+    parts.append(
+        "\n| image profile | what it is | families | torch | not verified by any document |\n|---|---|---|---|---|"
+    )
     for profile in IMAGE_PROFILES.values():
         torch = "release artifact" if profile.torch_is_artifact else "on the image"
         unverified = "; ".join(profile.unverified)
-        parts.append(f"| `{profile.name}` | {profile.description} | {torch} | {unverified} |")
+        families = "all" if "*" in profile.families else ", ".join(profile.families)
+        parts.append(f"| `{profile.name}` | {profile.description} | {families} | {torch} | {unverified} |")
     return "\n".join(parts) + "\n"
 
 

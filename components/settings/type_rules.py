@@ -147,8 +147,8 @@ def instance_types_are_alike(group: GpuGroupSettings, at: Path, settings: Settin
             yield Fault(
                 path, f"{type_.name} is {type_.architecture}, {first.name} is {first.architecture}", remedy
             )
-        if _gpus(type_) != _gpus(first):
-            yield Fault(path, f"{type_.name} has {_gpus(type_)}, {first.name} has {_gpus(first)}", remedy)
+        if type_.gpu.text != first.gpu.text:
+            yield Fault(path, f"{type_.name} has {type_.gpu.text}, {first.name} has {first.gpu.text}", remedy)
         if efa and (type_.efa_reaches_own_type_only or first.efa_reaches_own_type_only):
             alone, other = (type_, first) if type_.efa_reaches_own_type_only else (first, type_)
             yield Fault(
@@ -156,11 +156,6 @@ def instance_types_are_alike(group: GpuGroupSettings, at: Path, settings: Settin
                 f"EFA of {alone.name} reaches no node of another type, such as {other.name}",
                 f"{remedy}, or write efa: off",
             )
-
-
-def _gpus(type_: InstanceType) -> str:
-    gpu = type_.gpu
-    return f"{gpu.count} {gpu.model}" if gpu.partition == 1 else f"1/{round(1 / gpu.partition)} {gpu.model}"
 
 
 def efa_has_types_that_carry_it(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.catalog import INSTANCE_TYPES
+from components.catalog import INSTANCE_TYPES, image_profile, images_for
 from components.compute.plan import uses_efa
 from components.settings import advice, image_rules, load, type_rules
+from components.settings.group_model import GpuGroupSettings
 from tests.unit.rule_cases import IMAGE, Case, Changes, configured, group, lines
 
 AT = "gpu-training:gpuGroups[0]"
@@ -18,6 +19,8 @@ ONE_ZONE = ["us-east-1a"]
 ARM_IMAGE = {**IMAGE, "profile": "dlami-base-arm64-ubuntu-24.04"}
 EU_WEST_1: Changes = {("region",): "eu-west-1", ("network", "availabilityZones"): ["eu-west-1a"]}
 ZONE_IDS: Changes = {("network", "availabilityZones"): ["use1-az2", "use1-az3"]}
+
+SETTINGS = load("dev", configured({}))
 
 
 def zones(count: int) -> Changes:
@@ -255,15 +258,13 @@ def test_an_arm_type_gets_no_x86_image(name: str) -> None:
     assert lines("dev", group(instanceTypes=[name], image=ARM_IMAGE)) == []
 
 
-@pytest.mark.parametrize("type_", INSTANCE_TYPES.values(), ids=lambda type_: type_.name)
-def test_an_image_that_is_advised_has_the_types_driver(type_: Any) -> None:
+def test_an_image_that_is_advised_has_the_types_driver() -> None:
     """eksctl#7794: g6 got an image without a GPU driver."""
-    from components.catalog import IMAGE_PROFILES, images_for, why_unserved
-
-    able = [IMAGE_PROFILES[name] for name in images_for(type_)]
-    assert all(type_.driver in image.drivers and image.architecture == type_.architecture for image in able)
-    assert bool(able) == (why_unserved(type_) is None)
-    assert bool(able) == (type_.family not in {"p3", "p3dn", "g7"})
+    for type_ in INSTANCE_TYPES.values():
+        for image in map(image_profile, images_for(type_)):
+            assert image.accelerator == "nvidia" and type_.driver in image.drivers
+            assert image.architecture == type_.architecture
+    assert "local" not in images_for(INSTANCE_TYPES["g6.xlarge"])
 
 
 def test_types_of_two_layouts_may_share_a_group_where_their_gpus_are_alike() -> None:
@@ -278,11 +279,8 @@ def test_types_of_two_layouts_may_share_a_group_where_their_gpus_are_alike() -> 
     st.sampled_from([ONE_ZONE, ["us-east-1a", "us-east-1b"]]),
 )
 def test_the_rules_and_the_plan_agree_on_efa(choice: str, names: list[str], in_zones: list[str]) -> None:
-    from components.settings.group_model import GpuGroupSettings
-
-    settings = load("dev", configured({}))
     one = GpuGroupSettings.model_construct(instance_types=names, zones=in_zones, efa=choice)
-    assert type_rules.efa_is_wanted(one, settings) == uses_efa(
+    assert type_rules.efa_is_wanted(one, SETTINGS) == uses_efa(
         choice, [INSTANCE_TYPES[name] for name in names], in_zones
     )
 
