@@ -5,5 +5,8 @@ Rules live in `rules/`, never here: the pack's constructor starts a server and d
 
 from pulumi_policy import PolicyPack
 from rules import RULES  # pyright: ignore[reportMissingImports]  # the pack's folder is the import root here
+from rules._preview import advise_at_preview  # pyright: ignore[reportMissingImports]
 
-PolicyPack("gpu-training", policies=[rule.policy() for rule in RULES])
+policies = [rule.policy() for rule in RULES]
+advise_at_preview(policies, [rule.id for rule in RULES if rule.advises_at_preview])
+PolicyPack("gpu-training", policies=policies)

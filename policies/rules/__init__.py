@@ -1,10 +1,13 @@
 """All rules of the pack, one a file."""
 
 from . import (
+    aws_would_refuse,
+    aws_would_refuse_together,
     bucket_hardening,
     efa_self_rules,
     encrypted_volumes,
     iam_no_star_star,
+    images_pinned,
     imdsv2_required,
     log_retention_set,
     no_inline_security_group_rules,
@@ -17,10 +20,13 @@ from . import (
 from ._judge import AnyRule
 
 RULES: list[AnyRule] = [
+    aws_would_refuse.RULE,
+    aws_would_refuse_together.RULE,
     bucket_hardening.RULE,
     efa_self_rules.RULE,
     encrypted_volumes.RULE,
     iam_no_star_star.RULE,
+    images_pinned.RULE,
     imdsv2_required.RULE,
     log_retention_set.RULE,
     no_inline_security_group_rules.RULE,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from pulumi_policy import (
     EnforcementLevel,
+    PolicyConfigSchema,
     PolicyResource,
     ReportViolation,
     ResourceValidationArgs,
@@ -26,7 +27,7 @@ from pulumi_policy import (
 )
 from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, UnknownValueError
 
-from ._exceptions import EXCEPTIONS_SCHEMA, Exceptions
+from ._exceptions import EXCEPTIONS_PROPERTIES, Exceptions
 
 DOCS = "docs/policies.md"
 
@@ -59,6 +60,8 @@ class Finding:
     message: str
     name: str
     urn: str
+    validator: str = ""  # where a rule runs several: the one that found it, by which an exception may name it
+    fix: str = ""  # where it is not the rule's
 
 
 Judged = ResourceValidationArgs | PolicyResource
@@ -131,6 +134,12 @@ class Rule:
     why: str
     fix: str
     severity: Severity
+    advises_at_preview: bool = field(
+        default=False, kw_only=True
+    )  # and refuses at the update; see _preview.py
+    options: Mapping[str, Any] = field(
+        default_factory=dict, kw_only=True
+    )  # JSON schema of its own configuration
 
     level = EnforcementLevel.MANDATORY
 
@@ -141,7 +150,7 @@ class Rule:
             "enforcement_level": self.level,
             "severity": self.severity,
             "remediation_steps": self.fix,
-            "config_schema": EXCEPTIONS_SCHEMA,
+            "config_schema": PolicyConfigSchema({**EXCEPTIONS_PROPERTIES, **self.options}),
             "url": f"{DOCS}#{self.id}",
         }
 
@@ -152,9 +161,11 @@ class Rule:
         for finding in findings:
             if finding.outcome is Outcome.UNKNOWN:
                 unknowns.append(f"{finding.name}: {finding.message}")
-            elif not exceptions.covers(finding.name):
-                note = exceptions.note(finding.name)
-                tell(f"{finding.name}: {finding.message}\nFix: {self.fix}{note}", finding.urn)
+            elif not exceptions.covers(finding.name, finding.validator):
+                note = exceptions.note(finding.name, finding.validator)
+                by = f" [{finding.validator}]" if finding.validator else ""
+                fix = finding.fix or self.fix
+                tell(f"{finding.name}: {finding.message}{by}\nFix: {fix}{note}", finding.urn)
         if unknowns:
             raise _NotKnownYet(unknowns)
 

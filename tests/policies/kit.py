@@ -33,10 +33,11 @@ class R:
     props: Mapping[str, Any] = field(default_factory=dict)
     name: str = "it"
     links: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    stack: str = "test"
 
     @property
     def urn(self) -> str:
-        return f"urn:pulumi:test::gpu-training::{self.type}::{self.name}"
+        return f"urn:pulumi:{self.stack}::gpu-training::{self.type}::{self.name}"
 
 
 @dataclass(frozen=True)

@@ -52,3 +52,16 @@ def test_a_rule_honours_its_exceptions_and_names_those_that_ran_out() -> None:
     verdict = judge(rule, [resource], {"exceptions": [{**COMPLETE, "expires": "2000-01-01"}]})
     assert verdict.outcome is Outcome.VIOLATION
     assert "expired on 2000-01-01" in verdict.messages[0]
+
+
+def test_an_exception_may_name_one_validator_of_a_rule_and_the_others_still_judge() -> None:
+    rule = RULE_BY_ID["aws-would-refuse"]
+    resource = R(
+        "aws:ec2/launchTemplate:LaunchTemplate", {"instanceType": "p5.z", "userData": "no base64!"}, "jump-in"
+    )
+    entry = {**COMPLETE, "validator": "user-data-is-base64", "expires": "2999-12-31"}
+    [message] = judge(rule, [resource], {"exceptions": [entry]}).messages
+    assert "[instance-type-exists]" in message
+    expired = judge(rule, [resource], {"exceptions": [{**entry, "expires": "2000-01-01"}]}).messages
+    assert len(expired) == 2
+    assert ["expired on 2000-01-01" in message for message in expired] == [False, True]

@@ -126,3 +126,26 @@ def test_the_documents_table_is_the_rules_own_metadata() -> None:
     text = (ROOT / "docs" / "policies.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \| (\w+) \| (.+?) \| (.+?) \|$", text, flags=re.MULTILINE)
     assert rows == [(rule.id, rule.level.value, rule.severity.value, rule.why, rule.fix) for rule in RULES]
+
+
+@pytest.mark.parametrize(
+    ("dry_run", "level"), [(True, analyzer_pb2.ADVISORY), (False, analyzer_pb2.MANDATORY)]
+)
+def test_images_are_advised_about_at_preview_and_refused_at_the_update(
+    analyzer: Any, dry_run: bool, level: int
+) -> None:
+    """The engine starts the pack anew for preview and update, and says which before it asks for the policies."""
+    analyzer.ConfigureStack(
+        analyzer_pb2.AnalyzerStackConfigureRequest(stack="prod", project="gpu-training", dry_run=dry_run)
+    )
+    info = analyzer.GetAnalyzerInfo(empty_pb2.Empty())
+    assert {p.enforcementLevel for p in info.policies if p.name == "images-pinned"} == {level}
+    request = analyzer_pb2.AnalyzeRequest(
+        type="aws:ec2/launchTemplate:LaunchTemplate",
+        urn="urn:pulumi:prod::gpu-training::aws:ec2/launchTemplate:LaunchTemplate::it",
+        name="it",
+        properties=properties({"imageId": "resolve:ssm:/gpu-training/images/pytorch"}),
+    )
+    found = {d.policyName: d.enforcementLevel for d in analyzer.Analyze(request).diagnostics}
+    assert found["images-pinned"] == level
+    assert found["encrypted-volumes"] == analyzer_pb2.MANDATORY

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
 
 from policies.rules import RULES
 from policies.rules._judge import AnyRule, Outcome
-from tests.policies.kit import RULE_BY_ID, Case, judge
+from policies.rules.refusals import VALIDATORS, together
+from tests.policies.kit import RULE_BY_ID, Case, Verdict, judge
 
 
 def cases_of(rule: AnyRule) -> list[Case]:
     return importlib.import_module(f"tests.policies.cases.{rule.id.replace('-', '_')}").CASES
+
+
+def fixes(rule: AnyRule, verdict: Verdict) -> list[str]:
+    """What each message must tell to do: its validator's fix where it names one, else the rule's."""
+    by_id = {validator.id: validator.fix for validator in (*VALIDATORS, *together.VALIDATORS)}
+    named = [re.search(r" \[([a-z0-9-]+)\]\nFix", message) for message in verdict.messages]
+    return [by_id[name[1]] if name else rule.fix for name in named]
 
 
 ALL = [pytest.param(rule, case, id=f"{rule.id}: {case.what}") for rule in RULES for case in cases_of(rule)]
@@ -25,7 +34,10 @@ def test_the_rule_judges_as_the_case_says(rule: AnyRule, case: Case) -> None:
     assert verdict.outcome is case.outcome, verdict
     if case.outcome is Outcome.VIOLATION:
         assert case.says in "\n".join(verdict.messages)
-        assert all(f"Fix: {rule.fix}" in message for message in verdict.messages)
+        assert all(
+            f"\nFix: {fix}" in message
+            for message, fix in zip(verdict.messages, fixes(rule, verdict), strict=True)
+        )
         assert set(verdict.urns) <= {resource.urn for resource in case.resources}
     if case.outcome is Outcome.UNKNOWN:
         assert verdict.unknown.startswith("unknown until the update: ")
