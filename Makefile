@@ -12,12 +12,12 @@ PROGRAM = $(TOOLCHAIN) exec program
 WORKBENCH = $(TOOLCHAIN) exec workbench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status rehearse faults preview catalog release bench test check lock clean
+.PHONY: help setup up down status doctor pin-image logs connect rehearse faults preview catalog release bench test check lock clean
 
 help: ## show this list
 	@echo 'gpu-training: a GPU training environment on AWS that proves itself before it trains, and runs whole on this machine.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Begin with `make up`: no AWS account, no Docker, nothing installed before; the first time takes minutes.'
 	@echo 'Options: STACK=dev|staging|prod (preview), JSON=1 or DIFF=1 (preview), SETUP_SYSTEM=1 (system packages).'
@@ -31,8 +31,23 @@ up: ## bring up the local stack, publish the sample dataset, train on two nodes,
 down: ## destroy the local stack and stop everything that runs
 	@$(WORKBENCH) -m localcloud.down --stack $(STACK)
 
-status: ## what runs now
-	@$(WORKBENCH) -m localcloud.status --stack $(STACK)
+status: ## what runs now: the local stack, or with STACK=x nodes, alarms, run and cost of one in an account; JSON=1
+	@$(WORKBENCH) -m $(if $(filter local,$(STACK)),localcloud.status,ops.status) --stack $(STACK) \
+		$(if $(filter local,$(STACK)),,$(if $(JSON),--json))
+
+doctor: ## ask the account what STACK=x needs of it: quotas, offerings, images, a dry-run launch of each template; JSON=1
+	@$(WORKBENCH) -m ops.doctor --stack $(STACK) $(if $(JSON),--json)
+
+pin-image: ## write into the file of STACK=x which image its SSM parameters hold today; GROUP=name, JSON=1
+	@$(WORKBENCH) -m ops.pin_image --stack $(STACK) $(if $(GROUP),--group $(GROUP)) $(if $(JSON),--json)
+
+logs: ## what nodes logged, by time; STACK=x RUN=name NODE=i-… SINCE=1h FOLLOW=1 JSON=1
+	@$(WORKBENCH) -m ops.logs --stack $(STACK) $(if $(RUN),--run $(RUN)) $(if $(NODE),--node $(NODE)) \
+		$(if $(SINCE),--since $(SINCE)) $(if $(FOLLOW),--follow) $(if $(JSON),--json)
+
+connect: ## a shell on a node of STACK=x by Session Manager; NODE=i-…, PORT=8888 forwards a port instead
+	@$(WORKBENCH) -m ops.connect --stack $(STACK) $(if $(NODE),--node $(NODE)) $(if $(PORT),--port $(PORT)) \
+		$(if $(LOCAL_PORT),--local-port $(LOCAL_PORT))
 
 rehearse: ## interrupt one local spot node and report what that costs
 	@$(WORKBENCH) -m localcloud.rehearse
@@ -48,8 +63,8 @@ catalog: ## the GPU instance types that are known; GPUS=8 GIB=80 EFA=1 BLOCK=1 A
 		$(if $(BLOCK),--capacity-block) $(if $(ARCH),--architecture $(ARCH)) $(if $(REGION),--region $(REGION)) \
 		$(if $(JSON),--json) $(if $(CHECK),--check)
 
-release: ## build the trainer's release for the nodes into dist/
-	@$(PROGRAM) -m localcloud.release
+release: ## build the trainer's release for the nodes into dist/, where the five newest are kept; TORCH=cp312 adds torch
+	@$(PROGRAM) -m localcloud.release $(if $(TORCH),--torch $(TORCH))
 
 bench: ## the program's own speed against its limits: pure planning, previews of few and of many groups; JSON=1
 	@$(WORKBENCH) -m benchmarks $(if $(JSON),--json)
