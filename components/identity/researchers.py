@@ -27,7 +27,11 @@ def researcher_statements(names: StackNames) -> list[dict[str, Any]]:
         listing([bucket], ["datasets/*"]),
         # An upload is proved by looking the object up, hence wheels.
         allow("s3:GetObject", [f"{artifacts}/cluster.json", pointers, runs, wheels, datasets]),
-        allow("s3:PutObject", [pointers, f"{artifacts}/runs/*/config.json", wheels, datasets]),
+        # usage.json: what the lives of a run before `trainer run resume` have cost.
+        allow(
+            "s3:PutObject",
+            [pointers, f"{artifacts}/runs/*/config.json", f"{artifacts}/runs/*/usage.json", wheels, datasets],
+        ),
         allow("s3:AbortMultipartUpload", [wheels, datasets]),
         # What `trainer run resume` takes away: the old result and the old members' reports.
         allow("s3:DeleteObject", [f"{artifacts}/runs/*/members/*", f"{artifacts}/runs/*/result.json"]),
