@@ -90,6 +90,22 @@ class TestANode:
         assert "keyName" not in inputs
         assert {nic["associatePublicIpAddress"] for nic in inputs["networkInterfaces"]} == {"false"}
 
+    def test_a_type_with_one_card_has_two_interfaces_and_no_public_address(self) -> None:
+        """aws-parallelcluster PR 7457: EC2 counts interfaces, not cards, where it refuses public addresses."""
+        nics = template(instanceTypes=["g6.8xlarge"], zones=["us-east-1a"])["networkInterfaces"]
+        assert [nic["networkCardIndex"] for nic in nics] == [0, 0]
+        assert {nic["associatePublicIpAddress"] for nic in nics} == {"false"}
+
+    def test_has_the_layout_of_its_group(self) -> None:
+        """aws-parallelcluster#7143: p6-b300 has an interface of 17 cards, and EFA on 16 of them."""
+        image = {"profile": "local", "amiId": "ami-0123456789abcdef0"}
+        b300 = {"instanceTypes": ["p6-b300.48xlarge"], "zones": ["us-east-1a"], "image": image}
+        kinds = [nic["interfaceType"] for nic in template(**b300)["networkInterfaces"]]
+        assert (kinds.count("interface"), kinds.count("efa-only")) == (1, 16)
+        wide = template(**b300, efaLayout="bandwidth-optimized")["networkInterfaces"]
+        kinds = [nic["interfaceType"] for nic in wide]
+        assert (kinds.count("interface"), kinds.count("efa-only")) == (17, 16)
+
     def test_with_efa_has_the_catalogs_interfaces_each_with_the_nodes_group(self) -> None:
         inputs = template(instanceTypes=["p4d.24xlarge"], zones=["us-east-1a"])
         nics = inputs["networkInterfaces"]
