@@ -28,17 +28,11 @@ class LustreArgs:
     security_group_id: pulumi.Input[str]
     """Lets nodes reach the file servers: TCP 988 and 1018 to 1023; with EFA everything between them."""
 
-    artifacts_bucket: str
-    """Where nodes read how it is mounted."""
-
-    document_key: str
-    """The object there."""
-
     kms_key_arn: pulumi.Input[str] | None = None
     """The key of the file system. None: the account's own key for FSx (aws/fsx)."""
 
     requires: list[pulumi.Resource] = field(default_factory=list)
-    """The buckets with their settings: a link reads one at once."""
+    """The buckets with their settings: a link reads one at once, and the object is stored in one."""
 
 
 class Lustre(pulumi.ComponentResource):
@@ -99,8 +93,8 @@ class Lustre(pulumi.ComponentResource):
         self.ready.append(
             aws.s3.BucketObjectv2(
                 f"{name}-document",
-                bucket=args.artifacts_bucket,
-                key=args.document_key,
+                bucket=plan.artifacts_bucket,
+                key=plan.document_key,
                 content=pulumi.Output.all(system.id, system.dns_name, system.mount_name).apply(
                     lambda known: lustre_document(*known)
                 ),

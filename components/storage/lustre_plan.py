@@ -44,6 +44,8 @@ class LustrePlan:
     backup_retention_days: int | None  # None: FSx makes no backups of its kind, and refuses the setting
     retain: bool
     links: tuple[DatasetLink, ...]
+    artifacts_bucket: str
+    document_key: str  # the object there by which nodes learn how the file system is mounted
 
     @property
     def is_persistent(self) -> bool:
@@ -57,10 +59,10 @@ class LustrePlan:
 
 def plan_lustre(settings: Settings) -> LustrePlan | None:
     """The file system of sound settings; None where they have none."""
-    lustre = settings.lustre
-    if lustre is None:
-        return None
     names = stack_names(settings)
+    lustre, document_key = settings.lustre, names.lustre_key
+    if lustre is None or document_key is None:
+        return None
     persistent = lustre.deployment == "PERSISTENT_2"
     links = _links(settings, names)
     return LustrePlan(
@@ -77,6 +79,8 @@ def plan_lustre(settings: Settings) -> LustrePlan | None:
         backup_retention_days=(0 if links else UNLINKED_BACKUP_RETENTION_DAYS) if persistent else None,
         retain=lustre.retain,
         links=links,
+        artifacts_bucket=names.artifacts_bucket,
+        document_key=document_key,
     )
 
 
