@@ -14,6 +14,8 @@ from components.compute.node_rights import services_by_endpoint
 from components.compute.plan import manual_rollouts, plan_group
 from components.compute.watched import watched_group
 from components.cost import cost_table, estimate, hourly_cost_usd, monthly_cost_usd
+from components.cost.budget import StackBudget, StackBudgetArgs
+from components.cost.budget_plan import plan_budget
 from components.engine_log import without_debug_messages
 from components.identity.access import Access, access_args
 from components.monitoring.run_events import RunEvents, RunEventsArgs
@@ -28,6 +30,8 @@ from components.storage.buckets import (
     dataset_bucket_args,
 )
 from components.storage.encryption_key import EncryptionKey, encryption_key_args
+from components.storage.lustre import Lustre, LustreArgs
+from components.storage.lustre_plan import plan_lustre
 
 without_debug_messages()
 settings = from_pulumi()
@@ -85,6 +89,10 @@ shared = ClusterObjectsArgs(names.artifacts_bucket, files, cluster_document_of(s
 objects = ClusterObjects("cluster", shared, opts)
 stored = [resource for bucket in [artifacts, *datasets] for resource in bucket.ready]
 requires = [*network.ready, *stored, *objects.ready, *monitoring.ready, *run_events.ready]
+lustre, lustre_group = plan_lustre(settings), network.lustre_security_group_id
+if lustre is not None and lustre_group is not None:
+    subnet = network.private_subnet_ids[lustre.zone]
+    requires += Lustre("lustre", LustreArgs(lustre, subnet, lustre_group, key_arn, stored), opts).ready
 endpoints = services_by_endpoint(settings)
 inside, boundary = network.node_security_group_id, settings.permission_boundary_arn
 groups: dict[str, GpuGroup] = {}
@@ -93,6 +101,10 @@ for plan, boot in zip(plans, boots, strict=True):
     args = GpuGroupArgs(names, plan, boot, subnets, inside, key_arn, boundary, endpoints, requires)
     groups[plan.name] = GpuGroup(plan.name, args, opts)
 monitoring.watch(watched_group(plan, groups) for plan in plans)
+if budget := plan_budget(settings):
+    told = monitoring.alerts_topic_arn
+    budget_args = StackBudgetArgs(names, budget, told, watched.retention_days, own_key, boundary)
+    StackBudget("budget", budget_args, opts)
 if line := manual_rollouts(plans):
     pulumi.info(line)
 

@@ -74,8 +74,9 @@ class TestTheArgumentsOf:
 
 def test_a_component_neither_reads_the_configuration_nor_calls_aws() -> None:
     """What a component needs is handed to it; it looks nothing up by itself."""
-    forbidden = ("pulumi.Config(", "StackReference", "import boto3", "from boto3")
-    for path in (ROOT / "components").rglob("*.py"):
+    forbidden = ("pulumi.Config(", "StackReference", "import boto3", "from boto3", "import budget_stop")
+    shipped = ROOT / "components" / "cost" / "budget_stop.py"  # the text of a function that runs in Lambda
+    for path in {*(ROOT / "components").rglob("*.py")} - {shipped}:
         text = Path(path).read_text("utf-8")
         assert not [word for word in forbidden if word in text], path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import re
 import string
 import sys
@@ -25,6 +26,7 @@ def sdk(type_: str) -> tuple[set[str], set[str]]:
     """Input properties and output-only properties of a type, by the wire's names."""
     package, middle, name = type_.split(":")
     folder = middle.split("/")[0] if package == "aws" else middle.replace("helm.sh", "helm").replace("/", ".")
+    folder = f"{folder}_" if keyword.iskeyword(folder) else folder  # aws:lambda is pulumi_aws.lambda_
     resource = getattr(importlib.import_module(f"pulumi_{package}.{folder}"), name)
     module = sys.modules[resource.__module__]
     # Where a nested type has taken the name already, the SDK calls the constructor's arguments InitArgs.
@@ -112,6 +114,6 @@ def test_every_aws_resource_of_the_program_has_a_row() -> None:
     used = {
         found for source in sources for found in re.findall(r"\baws\.(\w+)\.([A-Z]\w+)\(", source.read_text())
     }
-    resources = {(module, name) for module, name in used if not name.endswith("Args")}
+    resources = {(module.rstrip("_"), name) for module, name in used if not name.endswith("Args")}
     assert resources
     assert resources <= described

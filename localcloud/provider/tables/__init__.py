@@ -7,9 +7,9 @@ silently taken for created. To add one, write its row: the tests compare it with
 from __future__ import annotations
 
 from ..kinds import Kind
-from . import compute, identity, monitoring, network, storage
+from . import compute, functions, identity, monitoring, network, storage
 from .build import index
 
 AWS: dict[str, Kind] = index(
-    (*network.KINDS, *compute.KINDS, *identity.KINDS, *storage.KINDS, *monitoring.KINDS)
+    (*network.KINDS, *compute.KINDS, *identity.KINDS, *storage.KINDS, *monitoring.KINDS, *functions.KINDS)
 )
