@@ -24,7 +24,9 @@ def _interfaces(inputs: Inputs) -> list[tuple[str, int | None, int | None, str |
     """Path, card, device and kind of each; None for what is not known yet. Absent means 0 and `interface`."""
     found: list[tuple[str, int | None, int | None, str | None]] = []
     for at, one in leaves(inputs, "networkInterfaces[*]"):
-        if one is not UNKNOWN and one is not None:
+        if one is UNKNOWN:
+            found.append((at, None, None, None))
+        elif one is not None:
             kind = read(one, "interfaceType")
             place = [_index(read(one, key)) for key in ("networkCardIndex", "deviceIndex")]
             found.append((at, place[0], place[1], None if kind is UNKNOWN else str(kind or "interface")))

@@ -72,6 +72,7 @@ def lifecycle_days_are_in_order(inputs: Inputs) -> Iterator[Found]:
         moves = [
             (number(read(move, "days")), read(move, "storageClass"))
             for _, move in leaves(rule, "transitions[*]")
+            if move is not UNKNOWN and move is not None
         ]
         for days, storage in moves:
             if days is not None and storage in INFREQUENT and days < 30:
