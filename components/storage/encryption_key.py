@@ -127,5 +127,25 @@ def key_policy(names: StackNames) -> str:
                 "Resource": "*",
                 "Condition": {"StringEquals": {"aws:SourceAccount": [account_id]}},
             },
+            *([_file_system_loads_datasets(names)] if names.lustre_key is not None else []),
         ]
     )
+
+
+def _file_system_loads_datasets(names: StackNames) -> dict[str, object]:
+    """FSx for Lustre user guide, "Working with server-side encrypted Amazon S3 buckets". The role has the file
+    system's id in its name, which is not known before the key, hence the pattern.
+    """
+    arn = f"arn:{partition(names.region)}:iam::{names.account_id}"
+    role = "role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*"
+    return {
+        "Sid": "FileSystemLoadsDatasets",
+        "Effect": "Allow",
+        "Principal": {"AWS": [f"{arn}:root"]},
+        "Action": ["kms:Decrypt", "kms:GenerateDataKey*", "kms:DescribeKey"],
+        "Resource": "*",
+        "Condition": {
+            "StringEquals": {"kms:ViaService": [f"s3.{names.region}.amazonaws.com"]},
+            "ArnLike": {"aws:PrincipalArn": [f"{arn}:{role}"]},
+        },
+    }

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
 
-from components.settings import load
+from components.settings import Settings, load
 from components.storage.buckets import (
     SecureBucket,
     SecureBucketArgs,
+    access_logs_bucket_args,
     artifacts_are_retained,
     artifacts_bucket_args,
     dataset_bucket_args,
@@ -31,10 +33,30 @@ def bucket(retain: bool = True, kms_key_arn: str | None = None) -> Recording:
     return recording
 
 
-def setting(recording: Recording, name: str) -> dict[str, Any]:
+def stack(**changes: Any) -> Settings:
+    return load("test", minimal() | changes)
+
+
+@cache
+def with_access_logs() -> Recording:
+    """A bucket for access logs, and one that writes some."""
+    log_args = access_logs_bucket_args(stack(accessLogs={"retentionDays": 14}))
+    assert log_args is not None
+
+    def program() -> None:
+        logs = SecureBucket("logs", log_args)
+        SecureBucket("data", SecureBucketArgs("some-bucket", "us-east-1", 30, True, access_logs=logs))
+
+    recording = record(program)
+    recording.assert_sound()
+    return recording
+
+
+def setting(recording: Recording, name: str, bucket: str = "some-bucket") -> dict[str, Any]:
     """The inputs of `Bucket<name>`, the resource beside the bucket."""
-    (found,) = [r for r in recording.custom() if r.type.endswith(f":Bucket{name}")]
-    assert found.inputs["bucket"] == "some-bucket"
+    (found,) = [
+        r for r in recording.custom() if r.type.endswith(f":Bucket{name}") and r.inputs["bucket"] == bucket
+    ]
     return found.inputs
 
 
@@ -75,10 +97,22 @@ class TestABucket:
         assert expiry == {"noncurrentDays": 30}
         assert lifecycle["transitionDefaultMinimumObjectSize"] == "all_storage_classes_128K"
 
+    @pytest.mark.parametrize("recording", [bucket, with_access_logs])
+    def test_has_one_lifecycle_configuration(self, recording: Callable[[], Recording]) -> None:
+        """Report E9 (pulumi-aws#5187): two of them overwrite each other."""
+        configured = [
+            r.inputs["bucket"] for r in recording().custom() if r.type.endswith("LifecycleConfiguration")
+        ]
+        assert configured and len(configured) == len(set(configured))
+
+    def test_does_not_take_its_lifecycle_rules_for_undeclared_ones_of_the_bucket(self) -> None:
+        """Report E9b (pulumi-aws#6244): refresh reads them into the bucket, and the next update deletes them."""
+        assert list(bucket().one(BUCKET).request.ignoreChanges) == ["lifecycleRules"]
+
     def test_gets_its_settings_one_after_another(self) -> None:
         """S3 answers 409 to settings of one bucket that are written at the same time."""
-        recording = bucket()
-        settings = [r for r in recording.custom() if r.type != BUCKET]
+        recording = with_access_logs()
+        settings = [r for r in recording.custom() if r.type != BUCKET and r.name.startswith("data-")]
         waits = {r.name: r.depends_on & {other.name for other in recording.custom()} for r in settings}
         order = [
             "data-ownership",
@@ -87,18 +121,69 @@ class TestABucket:
             "data-encryption",
             "data-tls-only",
         ]
-        chain = ["data-bucket", *order, "data-lifecycle"]
+        chain = ["data-bucket", *order, "data-lifecycle", "data-logging"]
         assert all(chain[place] in waits[chain[place + 1]] for place in range(len(chain) - 1))
 
     def test_has_no_setting_inline(self) -> None:
         assert bucket().one(BUCKET).inputs.keys() == {"bucket", "forceDestroy", "tags"}
 
     def test_a_name_with_a_dot_is_refused(self) -> None:
+        """Report E12 (s3-connector-for-pytorch#295): dots break distributed checkpoints. No name of a stack has one."""
         with pytest.raises(ValueError, match="has a dot"):
             record(lambda: SecureBucket("data", SecureBucketArgs("a.b", "us-east-1", 30, True)))
 
 
+class TestAccessLogs:
+    LOGS = "gputrain-test-access-logs-123456789012"
+
+    def test_every_other_bucket_writes_them_below_its_own_name(self) -> None:
+        logging = setting(with_access_logs(), "Logging")
+        assert (logging["targetBucket"], logging["targetPrefix"]) == (self.LOGS, "some-bucket/")
+
+    def test_the_bucket_of_logs_does_not_log_itself(self) -> None:
+        """Each delivery would be an access that is logged."""
+        assert len([r for r in with_access_logs().custom() if r.type.endswith("BucketLogging")]) == 1
+
+    def test_it_is_open_to_s3_log_delivery_for_buckets_of_its_own_account_and_to_nobody_else(self) -> None:
+        recording = with_access_logs()
+        deny, allow = recording.one("aws:s3/bucketPolicy:BucketPolicy", "logs-tls-only").policy()
+        assert deny["Sid"] == "TlsOnly" and deny["Effect"] == "Deny"
+        assert allow == {
+            "Sid": "LogDelivery",
+            "Effect": "Allow",
+            "Principal": {"Service": ["logging.s3.amazonaws.com"]},
+            "Action": ["s3:PutObject"],
+            "Resource": [f"arn:aws:s3:::{self.LOGS}/*"],
+            "Condition": {"StringEquals": {"aws:SourceAccount": ["123456789012"]}},
+        }
+
+    def test_it_is_open_before_the_first_delivery_is_tried(self) -> None:
+        logging = with_access_logs().one("aws:s3/bucketLogging:BucketLogging")
+        assert {"logs-tls-only", "logs-ownership", "logs-encryption"} <= logging.depends_on
+
+    def test_it_is_encrypted_with_s3s_own_keys_since_delivery_takes_no_kms_key(self) -> None:
+        (rule,) = setting(with_access_logs(), "ServerSideEncryptionConfiguration", self.LOGS)["rules"]
+        assert rule == {"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256"}}
+
+    def test_they_go_after_the_days_that_the_stack_says(self) -> None:
+        rules = {
+            r["id"]: r for r in setting(with_access_logs(), "LifecycleConfiguration", self.LOGS)["rules"]
+        }
+        assert rules["expire-objects"]["expiration"] == {"days": 14}
+        assert "expire-objects" not in {r["id"] for r in setting(bucket(), "LifecycleConfiguration")["rules"]}
+
+    def test_none_are_written_where_none_are_wanted(self) -> None:
+        assert access_logs_bucket_args(stack(accessLogs={"retentionDays": None})) is None
+
+    @pytest.mark.parametrize("retain", [True, False])
+    def test_they_stay_as_long_as_the_data(self, retain: bool) -> None:
+        args = access_logs_bucket_args(stack(datasets=[{"name": "shapes", "retain": retain}]))
+        assert args is not None and args.retain == retain
+
+
 class TestRetention:
+    """Deleting a stack with data asks for an explicit switch: `retain: false`."""
+
     def test_a_retained_bucket_is_protected_and_stays_with_its_locks(self) -> None:
         recording = bucket(retain=True)
         assert recording.one(BUCKET).request.protect and not recording.one(BUCKET).inputs["forceDestroy"]
@@ -117,7 +202,8 @@ class TestRetention:
         config["datasets"] = [{"name": f"d{n}", "retain": retain} for n, retain in enumerate(datasets)]
         settings = load("test", config)
         assert artifacts_are_retained(settings) == retained
-        assert artifacts_bucket_args(settings, None).retain == retained
+        args = artifacts_bucket_args(settings, None)
+        assert (args.retain, args.noncurrent_expiry_days) == (retained, 3)
 
     def test_a_datasets_bucket_is_as_its_dataset_says(self) -> None:
         config = minimal()
@@ -152,5 +238,21 @@ class TestTheKey:
         assert grant["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": ["true"]}}
 
     def test_everybody_else_is_the_accounts_own_business(self) -> None:
+        """Beside services that encrypt of their own accord; test_identity.py has their conditions."""
         principals = [s["Principal"] for s in self.key().one("aws:kms/key:Key").policy()]
-        assert all("123456789012" in p["AWS"][0] for p in principals) and len(principals) == 3
+        accounts = [p["AWS"][0] for p in principals if "AWS" in p]
+        assert all("123456789012" in account for account in accounts) and len(accounts) == 3
+        assert all(p.keys() == {"Service"} for p in principals if "AWS" not in p)
+
+    def test_a_file_system_may_load_what_is_encrypted_with_it_through_s3_only(self) -> None:
+        zone = minimal()["network"]["availabilityZones"][0]
+        settings = stack(lustre={"zone": zone, "capacityGib": 1200})
+        with_one = record(lambda: EncryptionKey("key", encryption_key_args(settings)))
+        (statement,) = [
+            s for s in with_one.one("aws:kms/key:Key").policy() if s["Sid"] == "FileSystemLoadsDatasets"
+        ]
+        condition = statement["Condition"]
+        assert condition["StringEquals"] == {"kms:ViaService": ["s3.us-east-1.amazonaws.com"]}
+        (role,) = condition["ArnLike"]["aws:PrincipalArn"]
+        assert role.startswith("arn:aws:iam::123456789012:role/aws-service-role/s3.data-source.lustre.fsx.")
+        assert "FileSystemLoadsDatasets" not in self.key().one("aws:kms/key:Key").inputs["policy"]
