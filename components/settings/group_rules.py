@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 
 from components.catalog import nearest
 
-from . import capacity_rules, image_rules, pinned_image_rules, purchase_rules, storage_rules, type_rules
+from . import (
+    capacity_rules,
+    cost_rules,
+    image_rules,
+    pinned_image_rules,
+    purchase_rules,
+    storage_rules,
+    type_rules,
+)
 from .faults import Fault, Path
 from .group_model import GpuGroupSettings
 from .model import Settings
@@ -16,6 +24,7 @@ GroupRule = Callable[[GpuGroupSettings, Path, Settings], Iterator[Fault]]
 
 
 def zones_are_of_the_network(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """A group's zones are zones of the network, each named once."""
     zones = settings.network.availability_zones
     for place, zone in enumerate(group.zones or ()):
         path = (*at, "zones", place)
@@ -52,6 +61,7 @@ def _one_zone(group: GpuGroupSettings, at: Path, settings: Settings, why: str) -
 
 
 def placement_is_possible(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """The type may be in a cluster placement group (EC2 DescribeInstanceTypes)."""
     for _, type_ in known_types(group):
         if group.placement == "cluster" and not type_.cluster_placement:
             yield Fault(
@@ -60,6 +70,7 @@ def placement_is_possible(group: GpuGroupSettings, at: Path, settings: Settings)
 
 
 def min_is_not_above_max(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """`minNodes` is not above `maxNodes`."""
     if group.min_nodes > group.max_nodes:
         yield Fault(
             (*at, "minNodes"),
@@ -69,6 +80,7 @@ def min_is_not_above_max(group: GpuGroupSettings, at: Path, settings: Settings) 
 
 
 def desired_is_within_bounds(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """`desiredNodes` lies between `minNodes` and `maxNodes`."""
     desired = group.desired_nodes
     if desired is None or group.min_nodes > group.max_nodes:
         return
@@ -81,6 +93,7 @@ def desired_is_within_bounds(group: GpuGroupSettings, at: Path, settings: Settin
 
 
 def purchase_is_consistent(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """What only spot nodes have is given where spot nodes are bought."""
     purchase = group.purchase
     if purchase.spot_percent == 0 and purchase.max_price_usd_per_hour is not None:
         yield Fault(
@@ -98,6 +111,7 @@ def purchase_is_consistent(group: GpuGroupSettings, at: Path, settings: Settings
 
 
 def types_can_be_bought_so(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """The type is sold the way the group buys it (EC2 DescribeInstanceTypes, supported usage classes)."""
     for place, type_ in known_types(group):
         if group.purchase.spot_percent > 0 and "spot" not in type_.purchase_options:
             yield Fault(
@@ -120,4 +134,5 @@ RULES: tuple[GroupRule, ...] = (
     *image_rules.RULES,
     *pinned_image_rules.RULES,
     *storage_rules.GROUP_RULES,
+    *cost_rules.GROUP_RULES,
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from components.catalog import REGIONS, nearest
 
-from . import group_rules, identity_rules, network_rules, quota_rules, storage_rules
+from . import cost_rules, group_rules, identity_rules, network_rules, quota_rules, storage_rules
 from .faults import Fault, Level, Path, id_of, level_of, named_twice
 from .model import Settings
 from .section import BrokenField
@@ -62,6 +62,7 @@ def _as_far_as_sound(rule: Callable[..., Any], found: Iterable[Fault]) -> list[F
 
 
 def suppressions_have_an_id_and_a_reason(s: Settings) -> Iterator[Fault]:
+    """A suppressed validator exists, and its reason is told."""
     known = [id_ for id_, _, _ in validators()]
     for id_, reason in s.suppress_validators.items():
         path = ("suppressValidators", id_)
@@ -72,6 +73,7 @@ def suppressions_have_an_id_and_a_reason(s: Settings) -> Iterator[Fault]:
 
 
 def stack_name_fits_names(s: Settings) -> Iterator[Fault]:
+    """The stack's name is part of bucket names."""
     if not re.fullmatch(r"[a-z][a-z0-9-]*", s.stack):
         yield Fault((), f"the stack name '{s.stack}' cannot be part of a bucket name", "use a-z, 0-9 and -")
 
@@ -95,6 +97,7 @@ def names_fit_their_limits(s: Settings) -> Iterator[Fault]:
 
 
 def prefix_is_free_for_buckets(s: Settings) -> Iterator[Fault]:
+    """Bucket names do not begin as S3's own do (S3 user guide, bucket naming rules, 2026)."""
     for reserved in RESERVED_BUCKET_PREFIXES:
         if f"{s.base_name}-".startswith(reserved):
             yield Fault(
@@ -105,6 +108,7 @@ def prefix_is_free_for_buckets(s: Settings) -> Iterator[Fault]:
 
 
 def role_names_fit(s: Settings) -> Iterator[Fault]:
+    """Role names have 64 characters at most (IAM quotas, 2026)."""
     longest = MAX_ROLE_NAME - ROLE_NAME_EXTRA - len(s.base_name)
     for place, group in enumerate(s.gpu_groups):
         if len(group.name) > longest:
@@ -116,6 +120,7 @@ def role_names_fit(s: Settings) -> Iterator[Fault]:
 
 
 def accounts_are_account_ids(s: Settings) -> Iterator[Fault]:
+    """Account ids have 12 digits, and each is named once."""
     for place, account in enumerate(s.allowed_account_ids):
         if not re.fullmatch(r"\d{12}", account):
             yield Fault(
@@ -125,14 +130,17 @@ def accounts_are_account_ids(s: Settings) -> Iterator[Fault]:
 
 
 def names_are_unique(s: Settings) -> Iterator[Fault]:
+    """Two datasets of one name would be one bucket."""
     yield from named_twice([dataset.name for dataset in s.datasets], ("datasets",), ("name",))
 
 
 def group_names_are_unique(s: Settings) -> Iterator[Fault]:
+    """Two groups of one name would be one Auto Scaling group."""
     yield from named_twice([group.name for group in s.gpu_groups], ("gpuGroups",), ("name",))
 
 
 def region_is_known(s: Settings) -> Iterator[Fault]:
+    """A region that offers at least one type of the catalog."""
     if s.region not in REGIONS:
         yield Fault(
             ("region",),
@@ -143,15 +151,18 @@ def region_is_known(s: Settings) -> Iterator[Fault]:
 
 
 def log_retention_is_one_that_cloudwatch_takes(s: Settings) -> Iterator[Fault]:
+    """Days that CloudWatch Logs keeps nodes' logs for (botocore logs model, PutRetentionPolicy, 2026)."""
     yield from _retention(s.monitoring.retention_days, ("monitoring", "retentionDays"))
 
 
 def flow_log_retention_is_one_that_cloudwatch_takes(s: Settings) -> Iterator[Fault]:
+    """Days that CloudWatch Logs keeps flow logs for (botocore logs model, PutRetentionPolicy, 2026)."""
     if s.network.flow_log_retention_days is not None:
         yield from _retention(s.network.flow_log_retention_days, ("network", "flowLogRetentionDays"))
 
 
 def kms_mode_and_key_agree(s: Settings) -> Iterator[Fault]:
+    """`kms.keyArn` belongs to mode `existing`, and its key to the stack's region."""
     if s.kms.mode == "existing" and s.kms.key_arn is None:
         yield Fault(("kms", "keyArn"), "missing", "mode existing needs the key's ARN")
     elif s.kms.mode != "existing" and s.kms.key_arn is not None:
@@ -179,6 +190,7 @@ def tags_are_allowed(s: Settings) -> Iterator[Fault]:
 
 
 def alert_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
+    """SNS mails to whole addresses only, and each is named once."""
     for place, address in enumerate(s.monitoring.alerts.emails):
         if not re.fullmatch(r"[^@\s,;]+@[^@\s,;]+\.[^@\s.,;]+", address):
             yield Fault(
@@ -190,6 +202,7 @@ def alert_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
 
 
 def alert_topic_is_of_the_region(s: Settings) -> Iterator[Fault]:
+    """Alarms reach topics of their own region only (CloudWatch user guide, 2026)."""
     arn = s.monitoring.alerts.sns_topic_arn
     if arn is not None and arn.split(":")[3] != s.region:
         yield Fault(
@@ -200,6 +213,7 @@ def alert_topic_is_of_the_region(s: Settings) -> Iterator[Fault]:
 
 
 def cluster_and_kubeconfig_agree(s: Settings) -> Iterator[Fault]:
+    """A kubeconfig is given if and only if there is a cluster."""
     if s.monitoring.cluster == "existing" and s.monitoring.kubeconfig is None:
         yield Fault(
             ("monitoring", "kubeconfig"),
@@ -216,6 +230,7 @@ def cluster_and_kubeconfig_agree(s: Settings) -> Iterator[Fault]:
 
 
 def floors_are_speeds(s: Settings) -> Iterator[Fault]:
+    """Speed floors are of data types that the self-check measures, and above 0."""
     for dtype, tflops in s.self_check.floors_tflops.items():
         path = ("selfCheck", "floorsTflops", dtype)
         if dtype not in DTYPES:
@@ -258,4 +273,5 @@ RULES: tuple[StackRule, ...] = (
     *quota_rules.RULES,
     *storage_rules.RULES,
     *identity_rules.RULES,
+    *cost_rules.RULES,
 )
