@@ -246,6 +246,8 @@ def _conclusion(view: View) -> Conclude | None:
                 return Conclude("stopped", report.exit_code, why, released=True)
     if view.stop_requested:
         return Conclude("stopped", Exit.STOPPED_SAVED, "stopped by its owner")
+    if view.used_up:
+        return Conclude("stopped", Exit.STOPPED_SAVED, view.used_up, released=True)
     return None
 
 
@@ -275,8 +277,6 @@ def _next_generation(view: View) -> Action:
     if chosen[0] != view.me:
         cut_off = view.cut_off(chosen) if view.me not in chosen else []
         return Wait(f"cut off from {', '.join(cut_off)}: waits" if cut_off else f"{chosen[0]} leads")
-    if view.used_up:
-        return Conclude("stopped", Exit.STOPPED_SAVED, view.used_up, released=True)
     missing = _missing(view, ready, chosen)
     if missing and not _may_be_smaller(view, chosen):
         if view.waited_seconds > view.run.elastic.wait_seconds:
