@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ EXPIRED = {
     "AuthFailure",
 }
 DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"}
+LOCAL_STACK = "local"
 HOW = "log in (aws sso login), or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
@@ -61,6 +63,8 @@ class Account:
 
 def open_account(settings: Settings) -> Account:
     """One call, to learn whose credentials these are. Raises Refused."""
+    if settings.stack == LOCAL_STACK and "AWS_ENDPOINT_URL" not in os.environ:
+        raise Refused("the local stack has no account: name another one, such as STACK=dev")
     try:
         session = boto3.Session(region_name=settings.region)
         caller = session.client("sts", config=QUICK).get_caller_identity()

@@ -89,9 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         document = stack_names(settings).session_document
         command_line = argv_of(node.instance_id, settings.region, document, asked.port, asked.local_port)
         if asked.port is not None:
-            local = asked.local_port or asked.port
+            here = asked.local_port or asked.port
             print(
-                f"make connect: http://localhost:{local} is port {asked.port} of {node.instance_id}; Ctrl-C ends it"
+                f"make connect: http://localhost:{here} is port {asked.port} of {node.instance_id}; Ctrl-C ends it"
             )
         else:
             print(f"make connect: {node.instance_id} of {node.group}; the session is logged; `exit` ends it")
