@@ -53,11 +53,11 @@ provider = aws.Provider(
 )
 opts = pulumi.ResourceOptions(provider=provider)
 
-network = Network("network", network_args(settings), opts)
 key_arn = settings.kms.key_arn
 if settings.kms.mode == "create":
     key_arn = EncryptionKey("encryption", encryption_key_args(settings), opts).key_arn
 own_key = key_arn if settings.kms.mode == "create" else None  # another's policy may not know SNS and logs
+network = Network("network", network_args(settings, own_key), opts)
 logs_args = access_logs_bucket_args(settings)
 access_logs = SecureBucket("access-logs", logs_args, opts) if logs_args else None
 artifacts = SecureBucket("artifacts", artifacts_bucket_args(settings, key_arn, access_logs), opts)

@@ -44,16 +44,17 @@ def operator_statements(names: StackNames) -> list[dict[str, Any]]:
             # The tag that Session Manager itself puts on a session: who opened it (Systems Manager user guide).
             "Condition": {"StringLike": {"ssm:resourceTag/aws:ssmmessages:session-id": ["${aws:userid}"]}},
         },
-        # These know no resources: service authorization references of EC2, Auto Scaling and Systems Manager.
+        # These know no resources, or are asked without one: service authorization references of EC2, Auto Scaling,
+        # CloudWatch and Systems Manager.
         allow(
             [
                 "autoscaling:DescribeAutoScalingGroups",
+                "autoscaling:DescribeScalingActivities",
+                "cloudwatch:DescribeAlarms",
                 "ec2:DescribeInstances",
-                "ssm:DescribeInstanceInformation",
                 "ssm:DescribeSessions",
-                "ssm:GetConnectionStatus",
             ],
             ["*"],
         ),
-        allow(["logs:FilterLogEvents", "logs:GetLogEvents"], [log_groups]),
+        allow(["logs:DescribeLogStreams", "logs:FilterLogEvents"], [log_groups]),
     ]

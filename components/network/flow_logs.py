@@ -13,6 +13,7 @@ def declare_flow_logs(
     vpc_id: pulumi.Output[str],
     retention_days: int,
     permission_boundary_arn: str | None,
+    key_arn: pulumi.Input[str] | None,
     parent: pulumi.Resource,
 ) -> None:
     """All flows, accepted and refused, to a log group of their own, kept for ``retention_days``.
@@ -22,7 +23,11 @@ def declare_flow_logs(
     child = pulumi.ResourceOptions(parent=parent)
     log_group_name = f"/{names.base_name}/flow-logs"
     log_group = aws.cloudwatch.LogGroup(
-        f"{name}-flow-logs", name=log_group_name, retention_in_days=retention_days, opts=child
+        f"{name}-flow-logs",
+        name=log_group_name,
+        retention_in_days=retention_days,
+        kms_key_id=key_arn,
+        opts=child,
     )
     # Spelt out instead of taken from the log group: the role's policy is then known at preview.
     arn = f"arn:{partition(names.region)}:logs:{names.region}:{names.account_id}:log-group:{log_group_name}"

@@ -55,6 +55,9 @@ class NetworkArgs:
     permission_boundary_arn: str | None = None
     """Boundary of the role that writes the flow logs. None: no boundary."""
 
+    logs_key_arn: pulumi.Input[str] | None = None
+    """Key of the flow logs' group, whose policy lets CloudWatch Logs in. None: the service's own encryption."""
+
     existing_vpc_id: str | None = None
     """A VPC that somebody else keeps. None: the network makes its own."""
 
@@ -62,7 +65,7 @@ class NetworkArgs:
     """That VPC's private subnets, by zone. None: the network makes its own."""
 
 
-def network_args(settings: Settings) -> NetworkArgs:
+def network_args(settings: Settings, logs_key_arn: pulumi.Input[str] | None = None) -> NetworkArgs:
     """The network that the settings ask for."""
     network, lustre = settings.network, settings.lustre
     return NetworkArgs(
@@ -75,6 +78,7 @@ def network_args(settings: Settings) -> NetworkArgs:
         lustre="none" if lustre is None else "efa" if lustre.efa else "tcp",
         flow_log_retention_days=network.flow_log_retention_days,
         permission_boundary_arn=settings.permission_boundary_arn,
+        logs_key_arn=logs_key_arn,
         existing_vpc_id=network.existing.vpc_id if network.existing else None,
         existing_subnet_ids=network.existing.subnet_ids if network.existing else None,
     )
@@ -139,6 +143,7 @@ class Network(pulumi.ComponentResource):
                 self.vpc_id,
                 args.flow_log_retention_days,
                 args.permission_boundary_arn,
+                args.logs_key_arn,
                 parent=self,
             )
 

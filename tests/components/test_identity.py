@@ -6,6 +6,7 @@ Rows of the log of public reports are named where a test stands for one.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from components.storage.encryption_key import key_policy
 from localcloud.provider.aws import place_of
 from localcloud.provider.guard import Standing
 from localcloud.provider.service import Fault
-from tests.components.kit import Recording, leaves, record, record_program
+from tests.components.kit import ROOT, Recording, leaves, record, record_program
 from tests.iam_rights import Access, allows
 from tests.unit.stack_files import mapping_of, minimal
 
@@ -156,6 +157,21 @@ class TestOperator:
         for group, may in {"/gputrain-test/nodes": True, "/gputrain-prod/nodes": False}.items():
             arn = f"arn:aws:logs:{HERE}:log-group:{group}:log-stream:trainers/i-1/agent"
             assert self.may("logs:FilterLogEvents", arn) == may
+
+    def test_may_do_all_that_make_status_logs_and_connect_ask_and_no_more(self) -> None:
+        """By the operations that their files name; sessions are opened by the AWS CLI, which connect.py becomes."""
+        text = "".join(
+            (ROOT / "ops" / f"{name}.py").read_text() for name in ("status", "fleet", "logs", "connect")
+        )
+        named = r"(?:get_paginator\(\"|\.(?!get_paginator))((?:describe|filter|get|list)_[a-z_]+)(?:\"\)|\()"
+        asked = {"".join(word.title() for word in name.split("_")) for name in re.findall(named, text)}
+        of_sessions = {
+            *("StartSession", "ResumeSession", "TerminateSession", "OpenDataChannel"),
+            "DescribeSessions",  # by hand: who is on a node
+        }
+        statements = operator_statements(NAMES)
+        allowed = {action.partition(":")[2] for statement in statements for action in statement["Action"]}
+        assert allowed - of_sessions == asked
 
     def test_changes_nothing(self) -> None:
         actions = {action for statement in operator_statements(NAMES) for action in statement["Action"]}

@@ -136,7 +136,7 @@ class TestEncryption:
         encryptions = {r.name for r in recording.custom() if "ServerSideEncryption" in r.type}
         encryptions -= {"access-logs-encryption"}  # log delivery takes no key
         kinds = (":LaunchTemplate", ":LogGroup", ":Topic")
-        kept = {r.name for r in recording.custom() if r.type.endswith(kinds) and "flow-logs" not in r.name}
+        kept = {r.name for r in recording.custom() if r.type.endswith(kinds)}
         assert used == encryptions | kept
 
     def test_an_existing_key_is_used_and_not_made(self) -> None:
