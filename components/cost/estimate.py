@@ -37,6 +37,10 @@ class Estimate:
         return self.usd(*COUNTED)
 
     @property
+    def a_month(self) -> Span:
+        return self.total.times(HOURS_PER_MONTH)
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """What has no price in the catalog for this region; the sums leave it out."""
         return tuple(line.what for line in self.lines if line.usd is None)
@@ -58,6 +62,12 @@ def estimate(settings: Settings, at_max: bool = False) -> Estimate:
         groups.append(group_cost(group, nodes, settings.region))
     lines += standing_lines(settings)
     return Estimate(settings.region, tuple(lines), tuple(groups), tuple(notes(settings)))
+
+
+def empty_stack(settings: Settings) -> Span:
+    """What the stack costs with no node at all, USD a month."""
+    lines = Estimate(settings.region, tuple(standing_lines(settings)), (), ())
+    return lines.a_month
 
 
 def hourly_cost_usd(settings: Settings) -> dict[str, object]:

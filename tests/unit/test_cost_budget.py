@@ -29,6 +29,10 @@ def plan(**budget: Any) -> BudgetPlan:
     return found
 
 
+SOUND = load("dev", {**minimal(), "budget": {"monthlyUsd": 20000.0, "emails": ["gpu@example.com"]}})
+assert SOUND.budget is not None
+
+
 class TestPlan:
     def test_no_budget_no_plan(self) -> None:
         assert plan_budget(load("dev", minimal())) is None
@@ -61,7 +65,9 @@ class TestPlan:
     @given(percent=st.integers(1, 1000))
     def test_aws_takes_the_notifications_whatever_the_stop(self, percent: int) -> None:
         """At most five a budget (AWS quotas), none twice."""
-        found = plan(stopAtPercent=percent).notifications
+        budget = SOUND.budget.model_copy(update={"stop_at_percent": percent})
+        changed = plan_budget(SOUND.model_copy(update={"budget": budget}))
+        found = changed.notifications if changed else ()
         assert len({(one.of, one.percent) for one in found}) == len(found) <= 5
         assert [one.percent for one in found if one.stops] == [percent]
 
@@ -148,7 +154,7 @@ class TestStop:
         self, groups: Any, monkeypatch: pytest.MonkeyPatch, refused: set[str], left: Any
     ) -> None:
         monkeypatch.setattr(budget_stop.boto3, "client", lambda _: Refusing(groups, "dev-a", refused))
-        with pytest.raises(budget_stop.NotAllStopped, match="still running: dev-a$"):
+        with pytest.raises(budget_stop.NotAllStopped, match=r"still running: dev-a$"):
             budget_stop.handler(MESSAGE, None)
         assert state(groups, "dev-a") == left
         assert state(groups, "dev-b") == (0, 0, 4, ["Launch"])
