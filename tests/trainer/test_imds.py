@@ -34,6 +34,7 @@ def test_one_token_serves_many_questions(service: FakeImds) -> None:
 
 
 def test_a_token_that_is_no_longer_known_is_renewed(service: FakeImds) -> None:
+    """B11 (aws-node-termination-handler#732, #668): a 401 is answered with a new token, not with the end."""
     imds = Imds(service.endpoint)
     imds.identity()
     service.tokens.clear()  # the service was restarted
