@@ -199,13 +199,15 @@ class StackRule(Rule):
     """Judges resources together, after the whole program ran, by their outputs and dependencies."""
 
     types: frozenset[str]  # at least one resource of these must be there, else the rule does not apply
-    judge: Callable[[list[PolicyResource]], Iterator[Finding]]
+    judge: Callable[..., Iterator[Finding]]  # of the resources; with `options`, of the configuration too
 
     def policy(self) -> StackValidationPolicy:
         def validate(args: StackValidationArgs, tell: ReportViolation) -> None:
             if not any(resource.resource_type in self.types for resource in args.resources):
                 args.not_applicable("no such resource in the stack")
-            self.report(self.judge(args.resources), args.get_config(), tell)
+            config = args.get_config()
+            found = self.judge(args.resources, config) if self.options else self.judge(args.resources)
+            self.report(found, config, tell)
 
         return StackValidationPolicy(validate=validate, **self._policy_arguments())
 

@@ -48,6 +48,7 @@ class Case:
     outcome: Outcome
     resources: Sequence[R]
     says: str = ""
+    config: Mapping[str, Any] | None = None  # the rule's part of the pack's configuration
 
 
 @dataclass

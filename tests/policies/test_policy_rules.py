@@ -30,7 +30,7 @@ ALL = [pytest.param(rule, case, id=f"{rule.id}: {case.what}") for rule in RULES 
 
 @pytest.mark.parametrize(("rule", "case"), ALL)
 def test_the_rule_judges_as_the_case_says(rule: AnyRule, case: Case) -> None:
-    verdict = judge(rule, case.resources)
+    verdict = judge(rule, case.resources, case.config)
     assert verdict.outcome is case.outcome, verdict
     if case.outcome is Outcome.VIOLATION:
         assert case.says in "\n".join(verdict.messages)

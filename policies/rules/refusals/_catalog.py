@@ -13,6 +13,6 @@ ROOT = str(Path(__file__).parents[3])
 if ROOT not in sys.path:
     sys.path.append(ROOT)
 
-from components.catalog import INSTANCE_TYPES, nearest  # noqa: E402
+from components.catalog import INSTANCE_TYPES, nearest, on_demand_price  # noqa: E402
 
-__all__ = ["INSTANCE_TYPES", "nearest"]
+__all__ = ["INSTANCE_TYPES", "nearest", "on_demand_price"]
