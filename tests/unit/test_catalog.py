@@ -76,6 +76,18 @@ class TestAgainstTheEc2Api:
         ]
         assert len(found) == 3 and found[2].endswith("by EC2, use1-az9 in the catalog")
 
+    def test_local_zones_are_no_difference(self, ec2: tuple[Any, str]) -> None:
+        client, _ = ec2
+        p5 = instance_type("p5.48xlarge")
+        rows = {p5.name: client.describe_instance_types(InstanceTypes=[p5.name])["InstanceTypes"][0]}
+        own = set(p5.zone_ids["us-east-1"])
+        assert not list(
+            catalog_check.differences([p5], rows, {p5.name: {*own, "use1-atl2-az1"}}, "us-east-1")
+        )
+        more = {p5.name: {*own, "use1-az7"}}
+        (line,) = catalog_check.differences([p5], rows, more, "us-east-1")
+        assert line.startswith("p5.48xlarge: zones are use1-az1, use1-az2")
+
     def test_a_gpu_type_that_the_catalog_lacks_is_found(
         self, ec2: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -176,7 +176,7 @@ WARNINGS = [
         {**zones(3), **group(instanceTypes=["p5en.48xlarge"])},
         f"{AT}.zones: at least 1 of 3 zones cannot offer p5en.48xlarge; as of 2026-09-30 us-east-1 offers it in "
         "use1-az2, use1-az6: name the zones of these ids, which `aws ec2 describe-availability-zones` shows",
-        {**zones(3), **group(instanceTypes=["p5.48xlarge"])},
+        {**zones(2), **group(instanceTypes=["p5en.48xlarge"])},  # they may be the right ones
     ),
     Case(
         type_rules.few_zones_offer_the_type,
@@ -299,3 +299,14 @@ def test_a_zone_has_room_for_the_addresses_that_nodes_take(layout: str, nodes: i
     (line,) = with_nodes(nodes + 1)
     taken = (nodes + 1) * (1 if layout == "ip-optimized" else 8)
     assert f"us-east-1a may need {taken} addresses and has 123" in line
+
+
+def test_room_is_made_for_the_type_that_takes_most_addresses() -> None:
+    def taken(*names: str) -> int:
+        one = GpuGroupSettings.model_construct(
+            instance_types=list(names), zones=ONE_ZONE, efa="on", efa_layout="bandwidth-optimized"
+        )
+        return type_rules.addresses_per_node_of(one, SETTINGS)
+
+    assert taken("p5en.48xlarge") == 1
+    assert taken("p5en.48xlarge", "p5e.48xlarge") == taken("p5e.48xlarge", "p5en.48xlarge") == 8
