@@ -118,20 +118,29 @@ def mixed_groups_take_templates_without_a_market(stack: Stack) -> Iterator[Found
 
 
 def layouts_fit_every_type_of_a_mixed_group(stack: Stack) -> Iterator[Found]:
-    """One template cannot fit types with different network cards: an override that does not fit never launches."""
-    specification = f"{MIXED}.launchTemplateSpecification"
+    """One template cannot fit types with different network cards: an override that does not fit never launches.
+
+    An override may name a template of its own. Which one is not known at preview, so that a type must fit one of
+    the group's templates.
+    """
+    specifications = [f"{MIXED}.{path}launchTemplateSpecification" for path in ("", "overrides[*].")]
     for group in of_type(stack, GROUP):
         types = [known(value) for _, value in leaves(group.props, f"{MIXED}.overrides[*].instanceType")]
-        for template in _templates(group, stack, specification):
-            inputs = Inputs(TEMPLATE, template.props)
-            for name in types:
-                if name in INSTANCE_TYPES:
-                    for finding in (
-                        *interfaces.misplaced(inputs, name),
-                        *interfaces.too_many_efas(inputs, name),
-                    ):
-                        if isinstance(finding, str):
-                            yield template, f"{finding} (a type of {group.name})"
+        templates = _templates(group, stack, *specifications)
+        for name in types:
+            if name not in INSTANCE_TYPES:
+                continue
+            by_template = [(template, _layout_faults(template, str(name))) for template in templates]
+            if all(faults for _, faults in by_template):
+                for template, faults in by_template:
+                    for fault in faults:
+                        yield template, f"{fault} (a type of {group.name})"
+
+
+def _layout_faults(template: PolicyResource, name: str) -> list[str]:
+    inputs = Inputs(TEMPLATE, template.props)
+    findings = (*interfaces.misplaced(inputs, name), *interfaces.too_many_efas(inputs, name))
+    return [finding for finding in findings if isinstance(finding, str)]
 
 
 def efa_groups_have_one_subnet(stack: Stack) -> Iterator[Found]:

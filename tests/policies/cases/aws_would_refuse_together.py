@@ -17,6 +17,8 @@ ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 NETWORK = R(VPC, {"cidrBlock": "10.42.0.0/16"}, "vpc")
 EFA = [{"networkCardIndex": 0, "deviceIndex": 0}, {"deviceIndex": 1, "interfaceType": "efa-only"}]
 
+TWO_EFAS = [*EFA, {"networkCardIndex": 1, "deviceIndex": 0, "interfaceType": "efa-only"}]
+
 
 def subnet(cidr: str, name: str = "subnet") -> R:
     return R(SUBNET, {"cidrBlock": cidr, "vpcId": NOT_YET}, name, links={"vpcId": ["vpc"]})
@@ -133,6 +135,20 @@ CASES = [
         "types of one layout, in one subnet",
         Outcome.COMPLIANT,
         mixed({"networkInterfaces": EFA}, ["g6.12xlarge", "g6.24xlarge"], vpcZoneIdentifiers=["a"]),
+    ),
+    Case(
+        "types of two layouts, each with its template",
+        Outcome.COMPLIANT,
+        [
+            *mixed({"networkInterfaces": EFA}, ["g6e.12xlarge", "g6e.24xlarge"])[:1],
+            R(TEMPLATE, {"networkInterfaces": TWO_EFAS}, "other"),
+            R(
+                GROUP,
+                mixed({}, ["g6e.12xlarge", "g6e.24xlarge"])[1].props,
+                "group",
+                links={"mixedInstancesPolicy": ["template", "other"]},
+            ),
+        ],
     ),
     Case("other times", Outcome.COMPLIANT, [schedule("evening", "0 20 * * *"), schedule("day", "0 8 * * *")]),
     Case(
