@@ -185,6 +185,9 @@ class TestTheMounts:
         assert plan_mounts(node_document(datasets={"a": location}), LUSTRE, PATH) == ()
 
     def test_a_bucket_is_mounted_read_only_below_its_prefix_with_a_cache_of_its_own_on_scratch(self) -> None:
+        """Report E14 (ultralytics PR 12929): a bucket cannot rename, so a save through the mount fails. Nothing is ever
+        written through it: checkpoints go by S3's own calls, their manifest last (test_checkpoint.py).
+        """
         (mount,) = plan_mounts(self.document(corpus="mountpoint"), None, PATH)
         assert mount.command == (
             *("mount-s3", "--read-only", "--allow-other", "--metadata-ttl", "indefinite"),
