@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 from components.catalog import REGIONS, nearest
 from components.catalog.endpoint_services import ENDPOINT_SERVICES
 
-from .faults import Fault, named_twice
+from .faults import Fault, essential, named_twice
 from .model import Settings
 from .type_rules import addresses_per_node_of
 
@@ -21,10 +21,10 @@ PRIVATE_RANGES = tuple(IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.
 LARGEST_VPC_PREFIX, SMALLEST_VPC_PREFIX, PRIVATE_EXTRA_BITS = 16, 21, 4
 SMALLEST_EXISTING_PREFIX = 28
 RESERVED_ADDRESSES = 5  # of every subnet, VPC user guide
-MOST_DATASETS = 100  # a test shows that the longest names of so many fit into one endpoint policy
 ZONES = ("network", "availabilityZones")
 
 
+@essential
 def cidr_is_a_private_block(s: Settings) -> Iterator[Fault]:
     """Private addresses of RFC 1918; /16 is the largest VPC, /21 the least with room for a subnet in every zone."""
     path, cidr = ("network", "cidr"), s.network.cidr
@@ -79,6 +79,7 @@ def zones_have_room_for_their_nodes(s: Settings) -> Iterator[Fault]:
             )
 
 
+@essential
 def zones_are_of_the_region(s: Settings) -> Iterator[Fault]:
     """Availability zones by name (us-east-1a) or id (use1-az1); local and wavelength zones have no EFA."""
     if s.region not in REGIONS:
@@ -102,6 +103,7 @@ def zones_are_of_the_region(s: Settings) -> Iterator[Fault]:
     yield from named_twice(s.network.availability_zones, ZONES, ())
 
 
+@essential
 def zones_are_all_names_or_all_ids(s: Settings) -> Iterator[Fault]:
     """A name is each account's own, an id is the same in all: only AWS knows which of both are one zone."""
     zones = s.network.availability_zones
@@ -116,6 +118,7 @@ def zones_are_all_names_or_all_ids(s: Settings) -> Iterator[Fault]:
             return
 
 
+@essential
 def existing_vpc_has_a_subnet_in_each_zone(s: Settings) -> Iterator[Fault]:
     """A group in a zone without a subnet could start no node."""
     if s.network.existing is None:
@@ -183,16 +186,6 @@ def endpoint_services_are_known(s: Settings) -> Iterator[Fault]:
     yield from named_twice(s.network.endpoints, path, ())
 
 
-def datasets_fit_one_endpoint_policy(s: Settings) -> Iterator[Fault]:
-    """The S3 endpoint's policy names every bucket, in at most 20,480 characters (VPC user guide, 2026)."""
-    if s.network.existing is None and len(s.datasets) > MOST_DATASETS:
-        yield Fault(
-            ("datasets",),
-            f"{len(s.datasets)} datasets are more than the policy of the S3 endpoint can name",
-            f"at most {MOST_DATASETS}; put the others into another stack",
-        )
-
-
 def zone_id_prefix(region: str) -> str:
     """How the ids of a region's zones begin: use1 for us-east-1, apne1 for ap-northeast-1."""
     country, *words, number = region.split("-")
@@ -213,5 +206,4 @@ RULES = (
     existing_vpc_keeps_its_ways_out,
     existing_vpc_tells_its_range,
     endpoint_services_are_known,
-    datasets_fit_one_endpoint_policy,
 )

@@ -28,7 +28,6 @@ from components.network.plan import (
 )
 from components.network.security_rules import LustreTraffic, TrafficRule, plan_rules
 from components.settings import Settings, load
-from components.settings.network_rules import MOST_DATASETS
 from tests.unit.stack_files import minimal
 
 LETTERS = "abcdefgh"
@@ -267,11 +266,10 @@ class TestEndpointPolicies:
         resources = [r for s in statements(s3_policy(self.names())) for r in s["Resource"]]
         assert not [r for r in resources if "*" in r.removesuffix("/*")]
 
-    @example(datasets=MOST_DATASETS, letters=63, region="us-gov-west-1")
-    @given(st.integers(0, MOST_DATASETS), st.integers(3, 63), st.sampled_from(["us-east-1", "us-gov-west-1"]))
-    def test_the_policy_of_as_many_datasets_as_are_allowed_fits(
-        self, datasets: int, letters: int, region: str
-    ) -> None:
+    @example(datasets=100, letters=63, region="us-gov-west-1")
+    @given(st.integers(0, 100), st.integers(3, 63), st.sampled_from(["us-east-1", "us-gov-west-1"]))
+    def test_the_policy_of_a_hundred_datasets_fits(self, datasets: int, letters: int, region: str) -> None:
+        """More than a node's role can name, which has its own validator."""
         names = replace(self.names(datasets, letters), region=region, artifacts_bucket="a" * 63)
         assert len(s3_policy(names)) <= MAX_ENDPOINT_POLICY
 

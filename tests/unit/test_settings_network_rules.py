@@ -177,13 +177,6 @@ CASES = [
         "gpu-training:network.endpoints[1]: 'sts' is there twice; name each once",
         {},
     ),
-    Case(
-        rules.datasets_fit_one_endpoint_policy,
-        {("datasets",): [{"name": f"d{n}"} for n in range(101)]},
-        "gpu-training:datasets: 101 datasets are more than the policy of the S3 endpoint can name; "
-        "at most 100; put the others into another stack",
-        {("datasets",): [{"name": f"d{n}"} for n in range(100)]},
-    ),
 ]
 
 
