@@ -52,11 +52,13 @@ def budget_covers_full_groups(s: Settings) -> Iterator[Fault]:
 
 
 def budget_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
+    """AWS Budgets mails to whole addresses only, each named once."""
     if s.budget is not None:
         yield from _addresses(s.budget.emails, ("budget", "emails"))
 
 
 def run_addresses_are_addresses(s: Settings) -> Iterator[Fault]:
+    """SNS mails to whole addresses only, each named once."""
     yield from _addresses(s.monitoring.alerts.run_emails, ("monitoring", "alerts", "runEmails"))
 
 

@@ -13,6 +13,7 @@ Path = tuple[str | int, ...]
 Level = Literal["error", "warning", "info"]
 Check = TypeVar("Check", bound=Callable[..., Any])
 _LEVEL = "validator_level"
+_ESSENTIAL = "validator_is_essential"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,16 @@ def info(check: Check) -> Check:
     """Marks a validator whose findings are for information."""
     setattr(check, _LEVEL, "info")
     return check
+
+
+def essential(check: Check) -> Check:
+    """Marks a validator that cannot be suppressed: without what it demands nothing can be planned."""
+    setattr(check, _ESSENTIAL, True)
+    return check
+
+
+def is_essential(check: Callable[..., Any]) -> bool:
+    return getattr(check, _ESSENTIAL, False)
 
 
 def level_of(check: Callable[..., Any]) -> Level:

@@ -15,7 +15,7 @@ from . import (
     storage_rules,
     type_rules,
 )
-from .faults import Fault, Path
+from .faults import Fault, Path, essential
 from .group_model import GpuGroupSettings
 from .model import Settings
 from .type_rules import known_types, zones_of
@@ -23,6 +23,7 @@ from .type_rules import known_types, zones_of
 GroupRule = Callable[[GpuGroupSettings, Path, Settings], Iterator[Fault]]
 
 
+@essential
 def zones_are_of_the_network(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """A group's zones are zones of the network, each named once."""
     zones = settings.network.availability_zones

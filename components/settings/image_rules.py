@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from components.catalog import IMAGE_PROFILES, UnknownName, image_profile, images_for, why_unserved
 
-from .faults import Fault, Path
+from .faults import Fault, Path, essential
 from .group_model import GpuGroupSettings
 from .model import Settings
 from .type_rules import known_types
@@ -24,6 +24,7 @@ def image_has_one_source(group: GpuGroupSettings, at: Path, settings: Settings) 
         yield Fault((*at, "image"), wrong, "give exactly one of them")
 
 
+@essential
 def image_profile_is_known(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """The profile says what user data and the agent find on the image; docs/configuration.md lists them."""
     try:

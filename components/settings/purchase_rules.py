@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from components.catalog import nearest
 
-from .faults import Fault, Path, warning
+from .faults import Fault, Path, essential, warning
 from .group_model import GpuGroupSettings
 from .model import Settings
 from .type_rules import efa_is_wanted, known_types, zones_of
@@ -59,6 +59,7 @@ def spot_has_several_pools(group: GpuGroupSettings, at: Path, settings: Settings
         )
 
 
+@essential
 def fallback_group_is_there(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """Another group of the stack; only a group with spot nodes needs one."""
     if group.fallback_group is None:

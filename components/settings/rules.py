@@ -15,7 +15,7 @@ from typing import Any
 from components.catalog import REGIONS, nearest
 
 from . import cost_rules, group_rules, identity_rules, network_rules, quota_rules, storage_rules
-from .faults import Fault, Level, Path, id_of, level_of, named_twice
+from .faults import Fault, Level, Path, essential, id_of, is_essential, level_of, named_twice
 from .model import Settings
 from .section import BrokenField
 
@@ -42,14 +42,22 @@ def judge(settings: Settings) -> list[Fault]:
     for place, group in enumerate(getattr(settings, "gpu_groups", [])):
         for rule in group_rules.RULES:
             found += _as_far_as_sound(rule, rule(group, ("gpuGroups", place), settings))
-    suppressed = getattr(settings, "suppress_validators", {})
+    suppressed = getattr(settings, "suppress_validators", {}).keys() - essential_ids()
     return [fault for fault in found if fault.validator not in suppressed]
 
 
 def validators() -> list[tuple[str, Level, str]]:
-    """Id, level and what it is about, of every validator that can be suppressed."""
-    checks: list[Callable[..., Any]] = [*RULES, *group_rules.RULES]
-    return sorted((id_of(check), level_of(check), (check.__doc__ or "").strip()) for check in checks)
+    """Id, level and what it is about, of every validator."""
+    return sorted((id_of(check), level_of(check), (check.__doc__ or "").strip()) for check in _checks())
+
+
+def essential_ids() -> set[str]:
+    """The validators that cannot be suppressed."""
+    return {id_of(check) for check in _checks() if is_essential(check)}
+
+
+def _checks() -> list[Callable[..., Any]]:
+    return [*RULES, *group_rules.RULES]
 
 
 def _as_far_as_sound(rule: Callable[..., Any], found: Iterable[Fault]) -> list[Fault]:
@@ -61,6 +69,7 @@ def _as_far_as_sound(rule: Callable[..., Any], found: Iterable[Fault]) -> list[F
     return faults
 
 
+@essential
 def suppressions_have_an_id_and_a_reason(s: Settings) -> Iterator[Fault]:
     """A suppressed validator exists, and its reason is told."""
     known = [id_ for id_, _, _ in validators()]
@@ -68,6 +77,8 @@ def suppressions_have_an_id_and_a_reason(s: Settings) -> Iterator[Fault]:
         path = ("suppressValidators", id_)
         if id_ not in known:
             yield Fault(path, "no such validator", "docs/validators.md lists them", nearest(id_, known))
+        elif id_ in essential_ids():
+            yield Fault(path, "cannot be suppressed", "nothing can be planned without what it demands")
         if len(reason.strip()) < LEAST_REASON:
             yield Fault(path, "no reason is given", f"say why, in at least {LEAST_REASON} characters")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .faults import Fault, Path, info, warning
+from .faults import Fault, Path, essential, info, warning
 from .group_model import GpuGroupSettings
 from .model import Settings
 from .storage_model import LustreSettings
@@ -59,6 +59,7 @@ def lustre_links_at_most_eight_datasets(s: Settings) -> Iterator[Fault]:
         )
 
 
+@essential
 def lustre_zone_is_of_the_network(s: Settings) -> Iterator[Fault]:
     """A file system lies in one subnet of the stack."""
     zones = s.network.availability_zones

@@ -17,7 +17,7 @@ from components.catalog import (
     layout_faults,
 )
 
-from .faults import Fault, Path, info, warning
+from .faults import Fault, Path, essential, info, warning
 from .group_model import GpuGroupSettings
 from .model import Settings
 
@@ -51,6 +51,7 @@ def addresses_per_node_of(group: GpuGroupSettings, settings: Settings) -> int:
     )
 
 
+@essential
 def instance_types_are_known(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """`make catalog` lists the instance types that are known, with their facts and prices."""
     for place, name in enumerate(group.instance_types):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .rules import validators
+from .rules import essential_ids, validators
 
 HEAD = """# Validators
 
@@ -28,16 +28,15 @@ left out with its id and the reason, which every preview then prints:
     gpu-training:suppressValidators:
       zone-offers-the-type: "TICKET-7: a new zone, seen in the console"
 
-What the plan itself cannot do without, such as the facts of an unknown instance type, then ends in one line that
-says so.
+Those marked with a star cannot be left out: nothing can be planned without what they demand.
 """
 RECORDED = """## Of the resources
 
-They judge what the program declares, by rules `aws-would-refuse` (one resource) and `aws-would-refuse-together` (several)
-of the [policy pack](policies.md): inputs that the provider lets pass and AWS refuses when it creates the resource. A
-value that is not known at preview is judged at the update, before its resource is made. An exception in the pack's
-configuration names the validator, the resource, the reason and its last day; [policies.md](policies.md#exceptions) shows
-one.
+They judge what the program declares, by the rules `aws-would-refuse` (one resource) and `aws-would-refuse-together`
+(several) of the [policy pack](policies.md): inputs that the provider lets pass and AWS refuses when it creates the
+resource. A value that is not known at preview is judged at the update, before its resource is made. An exception in the
+pack's configuration names the validator, the resource, the reason and its last day:
+[policies.md](policies.md#exceptions) shows one.
 """
 
 
@@ -56,7 +55,8 @@ def page(recorded: Iterable[Row]) -> str:
     levels = Counter(level for _, level, _ in validators())
     counts = ", ".join(f"{levels[level]} of level {level}" for level in ("error", "warning", "info"))
     lines = [HEAD, SETTINGS, f"{counts}.\n", "| id | level | what it is about |", "|---|---|---|"]
-    lines += [f"| `{id_}` | {level} | {_cell(text)} |" for id_, level, text in validators()]
+    starred = {id_: "\\*" if id_ in essential_ids() else "" for id_, _, _ in validators()}
+    lines += [f"| `{id_}`{starred[id_]} | {level} | {_cell(text)} |" for id_, level, text in validators()]
     lines += [
         "",
         RECORDED,
