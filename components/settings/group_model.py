@@ -181,19 +181,23 @@ class GpuGroupSettings(Section):
         "and in again when it lacks none. Both are groups of the same run. A mix of spot and on demand in one "
         "group does not do this: it never buys on demand what it cannot get as spot.",
     )
-    schedules: list[Schedule] = Field(default_factory=list, description="Changes of size at set times.")
+    schedules: list[Schedule] = Field(
+        default_factory=list,
+        description="Changes of size at set times, within `minNodes` and `maxNodes`.",
+    )
     idle_stop_minutes: int | None = Field(
         default=None,
         ge=10,
         le=1440,
-        description="Minutes without any node that trains after which the group is scaled to zero. Absent: never.",
+        description="Minutes without any node that trains, or prepares to, after which the group is scaled to zero; "
+        "`minNodes` is 0 then. A run that waits for members trains nobody. Absent: never.",
     )
     max_run_hours: float | None = Field(
         default=None,
         gt=0,
         le=2160,
-        description="Hours of training after which a run on this group saves, stops and releases its nodes. "
-        "Absent: no limit.",
+        description="Hours of training, over all restarts and resumes, after which a run on this group saves, stops "
+        "and releases its nodes as with `onFinish: release`. Absent: no limit.",
     )
     efa: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -210,7 +214,8 @@ class GpuGroupSettings(Section):
         pattern=r"^(cluster|none|pg-[0-9a-f]{8,17})$",
         examples=["cluster"],
         description="`cluster`: nodes close together in one placement group, for the shortest network; `none`; or the "
-        "id of a placement group that exists.",
+        "id of a placement group that exists. A change reaches each node at its next boot and replaces none: until then "
+        "some nodes are in the placement group and some are not.",
     )
     image: Image = Field(description="The machine image.")
     root_volume_gib: int = Field(
