@@ -37,7 +37,8 @@ def plan_node_scratch(profile: ImageProfile, types: Sequence[InstanceType]) -> t
     Where only some types of a group have such disks, the others' nodes say so and work on the root disk. Nodes of
     the local cloud see the disks of the machine they run on, which are not theirs.
     """
-    if profile.accelerator == "none" or not any(type_.instance_store.disks for type_ in types):
+    stores = [type_.instance_store for type_ in types]
+    if profile.accelerator == "none" or not any(store is not None and store.disks for store in stores):
         return None
     if profile.nvme_owner == "image":
         return "image", IMAGE_SCRATCH_PATH

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trainer.disks import mounts
 
 from components.catalog import IMAGE_PROFILES, instance_type
+from components.catalog.instance_types import InstanceStore
 from components.settings import Settings, load
 from components.storage.lustre_plan import MOUNT_POINT, LustrePlan, plan_lustre
 from components.storage.node_storage import plan_node_scratch, read_paths
@@ -87,12 +88,9 @@ class TestWhatNodesAreTold:
         assert plan_node_scratch(DLAMI, types) == ("image", "/opt/dlami/nvme")
         assert plan_node_scratch(PLAIN, types) == ("node", "/mnt/scratch")
 
-    def test_types_without_instance_store_have_none(self) -> None:
-        without = instance_type("p5.48xlarge").model_copy(
-            update={
-                "instance_store": instance_type("p5.48xlarge").instance_store.model_copy(update={"disks": 0})
-            }
-        )
+    @pytest.mark.parametrize("store", [None, InstanceStore(disks=0, gb_each=0)])
+    def test_types_without_instance_store_have_none(self, store: InstanceStore | None) -> None:
+        without = instance_type("p5.48xlarge").model_copy(update={"instance_store": store})
         assert plan_node_scratch(DLAMI, [without]) is None
         assert plan_node_scratch(DLAMI, [without, instance_type("p5.48xlarge")]) is not None
 
