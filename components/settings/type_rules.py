@@ -93,7 +93,7 @@ def instance_types_are_offered(group: GpuGroupSettings, at: Path, settings: Sett
 
 
 @warning
-def zones_offer_the_types(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+def zone_offers_the_type(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """A zone that does not offer the type never launches one. Zone names are each account's own, ids are not."""
     zones = zones_of(group, settings)
     for _, type_ in known_types(group):
@@ -122,7 +122,7 @@ def few_zones_offer_the_type(group: GpuGroupSettings, at: Path, settings: Settin
     for _, type_ in known_types(group):
         offered = type_.zone_ids.get(region) or ()
         if any(_is_zone_id(zone) for zone in zones) or len(zones) > len(offered):
-            continue  # told by zones_offer_the_types, or not known
+            continue  # told by zone_offers_the_type, or not known
         if len(offered) * 2 <= len(of_region):
             yield Fault(
                 (*at, "zones"),
@@ -200,7 +200,7 @@ def efa_layout_makes_a_difference(group: GpuGroupSettings, at: Path, settings: S
 RULES = (
     instance_types_are_known,
     instance_types_are_offered,
-    zones_offer_the_types,
+    zone_offers_the_type,
     few_zones_offer_the_type,
     instance_types_are_alike,
     efa_has_types_that_carry_it,

@@ -13,18 +13,14 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from components.catalog import (
-    IMAGE_PROFILES,
     INSTANCE_TYPES,
     NAMES_WITHOUT_FACTS,
     InstanceType,
     UnknownName,
-    find_types,
     image_profile,
-    images_for,
     instance_type,
     nearest,
     on_demand_price,
-    why_unserved,
 )
 from ops import catalog_check
 
@@ -194,151 +190,6 @@ MAY_BE_ABSENT = {
     "rdma_read",
     "rdma_write",
 }  # None says: all of them; none at all
-
-
-class TestFractionalGpus:
-    """The API counts 0 GPUs there: code that multiplies by the count gets none."""
-
-    @pytest.mark.parametrize(
-        ("name", "part", "gb"),
-        [
-            ("g6f.large", 0.125, 3),
-            ("g6f.2xlarge", 0.25, 6),
-            ("g6f.4xlarge", 0.5, 12),
-            ("gr6f.4xlarge", 0.5, 12),
-        ],
-    )
-    def test_one_is_seen_and_its_memory_is_the_parts(self, name: str, part: float, gb: int) -> None:
-        gpu = instance_type(name).gpu
-        assert (gpu.count, gpu.partition, gpu.memory_label_gb) == (1, part, gb)
-        whole = instance_type("g6.xlarge").gpu.memory_mib_each
-        assert gpu.memory_mib_each == pytest.approx(whole * part, abs=1)
-        assert gpu.text == f"1/{round(1 / part)} L4"
-
-    def test_a_part_is_no_gpu_for_whoever_needs_one(self) -> None:
-        assert not [t.name for t in find_types(gpus=1) if t.gpu.partition < 1]
-        assert "g6f.large" in [t.name for t in find_types()]
-
-
-class TestTheMemoryLabel:
-    @pytest.mark.parametrize(
-        ("name", "label"),
-        [
-            *(
-                ("g4dn.xlarge", 16),
-                ("g5.xlarge", 24),
-                ("g6.xlarge", 24),
-                ("g6e.xlarge", 48),
-                ("g7.2xlarge", 32),
-            ),
-            *(("g7e.2xlarge", 96), ("p3dn.24xlarge", 32), ("p4d.24xlarge", 40), ("p4de.24xlarge", 80)),
-            *(
-                ("p5.48xlarge", 80),
-                ("p5en.48xlarge", 141),
-                ("p6-b200.48xlarge", 192),
-                ("p6-b300.48xlarge", 288),
-            ),
-        ],
-    )
-    def test_it_is_what_people_say(self, name: str, label: int) -> None:
-        assert instance_type(name).gpu.memory_label_gb == label
-
-    @every_family
-    def test_it_is_never_below_what_the_api_reports(self, family: str) -> None:
-        for type_ in of(family):
-            assert (
-                type_.gpu.memory_gib_each - 0.5
-                <= type_.gpu.memory_label_gb
-                <= type_.gpu.memory_gib_each * 1.08
-            )
-
-
-class TestFindingByNeed:
-    def test_eight_gpus_of_80_gib_and_efa(self) -> None:
-        found = [type_.name for type_ in find_types(gpus=8, gpu_memory_gib=80, efa=True)]
-        assert found == [
-            *("p4de.24xlarge", "g7e.48xlarge", "p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge"),
-            *("p6-b300.48xlarge", "p5e.48xlarge"),  # p5e has no list price and comes last
-        ]
-
-    def test_24_gb_find_a_gpu_of_which_the_api_reports_less(self) -> None:
-        assert "g5.xlarge" in [type_.name for type_ in find_types(gpu_memory_gib=24)]
-        assert "g5.xlarge" not in [type_.name for type_ in find_types(gpu_memory_gib=25)]
-
-    def test_blocks_of_a_region(self) -> None:
-        found = {type_.name for type_ in find_types(region="us-west-2", capacity_block=True)}
-        assert found == {
-            *("p4d.24xlarge", "p4de.24xlarge", "p5.4xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge"),
-            *("p6-b200.48xlarge", "p6-b300.48xlarge"),
-        }
-
-    def test_other_needs(self) -> None:
-        assert {type_.family for type_ in find_types(architecture="arm64")} == {"g5g", "p6e-gb200"}
-        assert [type_.name for type_ in find_types(spot=False)] == ["p6e-gb200.36xlarge"]
-        assert find_types(gpus=9) == []
-        assert "p5e.48xlarge" not in [type_.name for type_ in find_types(region="us-east-1")]
-        assert "p3.2xlarge" not in [type_.name for type_ in find_types(region="us-east-1")]  # not known
-
-    @given(st.integers(1, 8), st.sampled_from([16, 24, 40, 80]), st.booleans())
-    def test_what_is_found_has_it_and_prices_rise(self, gpus: int, gib: int, efa: bool) -> None:
-        found = find_types(gpus=gpus, gpu_memory_gib=gib, efa=efa)
-        for type_ in found:
-            assert type_.gpu.count >= gpus and type_.gpu.memory_label_gb >= gib
-            assert (type_.max_efa_interfaces > 0) == efa
-        prices = [on_demand_price(type_.name, "us-east-1") for type_ in found]
-        listed = [price.low_usd for price in prices if price is not None]
-        assert listed == sorted(listed) and None not in prices[: len(listed)]
-
-
-class TestImages:
-    @every_family
-    def test_a_type_has_an_image_or_a_reason_why_not(self, family: str) -> None:
-        for type_ in of(family):
-            assert bool(images_for(type_)) == (why_unserved(type_) is None)
-
-    def test_which_families_no_image_serves_and_why(self) -> None:
-        unserved = {type_.family: why_unserved(type_) for type_ in TYPES if not images_for(type_)}
-        assert unserved == {
-            "g7": "no release notes of Deep Learning AMIs up to 2026-10-09 list g7",
-            "p3": "no image profile has the proprietary NVIDIA driver",
-            "p3dn": "no image profile has the proprietary NVIDIA driver",
-        }
-
-    @pytest.mark.parametrize("name", ["p6-b300.48xlarge", "g7e.48xlarge"])
-    def test_only_the_base_image_serves_the_newest_and_brings_torch_as_an_artifact(self, name: str) -> None:
-        assert images_for(instance_type(name)) == ["dlami-base-ubuntu-24.04"]
-        assert image_profile("dlami-base-ubuntu-24.04").torch_is_artifact
-        assert not image_profile("dlami-pytorch-ubuntu-24.04").torch_is_artifact
-
-    @pytest.mark.parametrize("name", ["g5g.xlarge", "p6e-gb200.36xlarge"])
-    def test_arm_types_have_the_arm_image_only(self, name: str) -> None:
-        """pulumi-eks#738: an arm type needs an arm image, and no x86 one."""
-        assert images_for(instance_type(name)) == ["dlami-base-arm64-ubuntu-24.04"]
-        assert not image_profile("local").serves(instance_type(name))
-
-    def test_fractional_gpus_need_an_image_with_the_grid_driver(self) -> None:
-        assert all("pytorch" in name for name in images_for(instance_type("g6f.large")))
-
-    def test_an_image_must_boot_as_the_type_does(self) -> None:
-        pytorch, p4d = image_profile("dlami-pytorch-ubuntu-24.04"), instance_type("p4d.24xlarge")
-        assert p4d.boot_modes == ("legacy-bios",) and pytorch.serves(p4d)
-        uefi = pytorch.model_copy(update={"boot_modes": ("uefi",)})
-        assert uefi.why_not(p4d) == "it boots by uefi, p4d.24xlarge by legacy-bios only"
-
-    def test_the_local_image_promises_no_gpu_and_no_minor_version(self) -> None:
-        local = image_profile("local")
-        assert (local.accelerator, local.abi, local.drivers) == ("none", "host", ())
-        assert all(local.serves(type_) for type_ in TYPES if type_.architecture == "x86_64")
-
-    @pytest.mark.parametrize("name", [name for name in IMAGE_PROFILES if name != "local"])
-    def test_an_image_of_aws_says_what_nobody_verified(self, name: str) -> None:
-        profile = image_profile(name)
-        assert profile.unverified and profile.drivers and profile.source
-        assert date(2026, 1, 1) <= profile.as_of <= date(2026, 11, 30)
-        assert set(profile.families) <= {*FAMILIES, *NAMES_WITHOUT_FACTS}
-        amazon = "amazon-linux" in name
-        assert profile.root_device_name == ("/dev/xvda" if amazon else "/dev/sda1")
-        assert profile.nvme_owner == ("none" if amazon else "image")
 
 
 class TestNames:

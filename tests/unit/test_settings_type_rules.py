@@ -158,21 +158,21 @@ CASES = [
 
 WARNINGS = [
     Case(
-        type_rules.zones_offer_the_types,
+        type_rules.zone_offers_the_type,
         {**ZONE_IDS, **group(instanceTypes=["p5en.48xlarge"])},
         f"{AT}.zones: use1-az3 does not offer p5en.48xlarge; as of 2026-09-30 us-east-1 offers it in use1-az2, "
         "use1-az6",
         {**ZONE_IDS, **group(instanceTypes=["p5en.48xlarge"], zones=["use1-az2"])},
     ),
     Case(
-        type_rules.zones_offer_the_types,
+        type_rules.zone_offers_the_type,
         {**ZONE_IDS, **group(instanceTypes=["p5en.48xlarge"], zones=["use1-az2", "use1-az3"])},
         f"{AT}.zones[1]: use1-az3 does not offer p5en.48xlarge; as of 2026-09-30 us-east-1 offers it in "
         "use1-az2, use1-az6",
         {**ZONE_IDS, **group(instanceTypes=["p5.48xlarge"])},
     ),
     Case(
-        type_rules.zones_offer_the_types,
+        type_rules.zone_offers_the_type,
         {**zones(3), **group(instanceTypes=["p5en.48xlarge"])},
         f"{AT}.zones: at least 1 of 3 zones cannot offer p5en.48xlarge; as of 2026-09-30 us-east-1 offers it in "
         "use1-az2, use1-az6: name the zones of these ids, which `aws ec2 describe-availability-zones` shows",
