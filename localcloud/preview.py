@@ -33,6 +33,11 @@ def stacks(project: Path = ROOT) -> list[str]:
     return sorted(path.name.split(".")[1] for path in project.glob("Pulumi.*.yaml"))
 
 
+def examples(project: Path = ROOT) -> list[str]:
+    """The example stack files, as they are named at the command: examples/<name>."""
+    return sorted(f"examples/{path.stem}" for path in (project / "examples").glob("*.yaml"))
+
+
 def summary(stack: str, events: Events, seconds: float) -> list[str]:
     """What a reviewer wants to know first, as lines of text."""
     counts = ", ".join(f"{number} {op}" for op, number in sorted(events.changes.items())) or "nothing"
@@ -59,18 +64,24 @@ def digest(text: str, events: Events) -> str:
 
 
 def run(stack: str, work: Path, diff: bool = False, as_json: bool = False, show: bool = True) -> Outcome:
-    """Preview one stack in a work folder. Raises Failed for what keeps the engine from starting."""
+    """Preview one stack, or an example as a stack of its name, in a work folder.
+
+    Raises Failed for what keeps the engine from starting.
+    """
     if RELEASE_VARIABLE not in os.environ:
         try:
             release.build(release.SOURCE, release.LOCK_FILE, ROOT / "dist", release.wanted_abis(), cache())
         except release.ReleaseError as fault:
             raise Failed(str(fault)) from None
-    return Engine(paths(), stack, work, "preview", show=show).preview(diff=diff, as_json=as_json)
+    folder, _, name = stack.rpartition("/")
+    file = ROOT / folder / f"{name}.yaml" if folder else None
+    engine = Engine(paths(), name, work, "preview", stack_file=file, show=show)
+    return engine.preview(diff=diff, as_json=as_json)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make preview", description=__doc__)
-    parser.add_argument("stack", choices=stacks())
+    parser.add_argument("stack", choices=[*stacks(), *examples()])
     parser.add_argument("--diff", action="store_true", help="show each property")
     parser.add_argument("--json", action="store_true", help="Pulumi's JSON digest on standard output")
     asked = parser.parse_args()
