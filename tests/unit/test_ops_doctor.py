@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -28,7 +27,7 @@ from ops.doctor import capacity, images, launches, network, reserved, standing
 from ops.doctor.finding import Check, Finding, ok
 from ops.doctor.network import Vpc
 from ops.doctor.runner import run
-from tests.unit.ops_kit import PARAMETER, account_of, cloud, settings_with
+from tests.unit.ops_kit import GOOD, PARAMETER, account_of, cloud, publish, session, settings_with
 
 NOW = datetime.datetime(2026, 11, 30, 12, tzinfo=datetime.timezone.utc)
 PROFILE = "dlami-pytorch-ubuntu-24.04"
@@ -491,14 +490,11 @@ GROUP: dict[str, Any] = {
 def whole() -> Iterator[dict[str, list[Finding]]]:
     """Everything asked of moto, once: the findings by check, and the instances that are there afterwards."""
     with pytest.MonkeyPatch.context() as monkeypatch, cloud(monkeypatch):
-        image = boto3.client("ec2").register_image(
-            Name="ours", Architecture="x86_64", RootDeviceName="/dev/sda1", VirtualizationType="hvm"
-        )
-        boto3.client("ssm").put_parameter(Name=PARAMETER, Value=image["ImageId"], Type="String")
+        publish(GOOD)
         budget = {"monthlyUsd": 5000.0, "emails": ["a@example.com"]}
         settings = settings_with(group=GROUP, budget=budget, secrets={"TOKEN": "nope"})
         found = doctor.diagnose(account_of(settings), settings, NOW)
-        left = boto3.client("ec2").describe_instances()["Reservations"]
+        left = session().client("ec2").describe_instances()["Reservations"]
         by_check = {f.check: [g for g in found if g.check == f.check] for f in found}
         yield {**by_check, "instances left": [ok("", "", "") for _ in left]}
 
@@ -564,7 +560,7 @@ class TestTheWhole:
 
 def test_an_existing_vpc_is_asked_for_dns_subnets_and_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with cloud(monkeypatch):
-        ec2 = boto3.client("ec2")
+        ec2 = session().client("ec2")
         vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
         subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/24", AvailabilityZone="us-east-1a")[
             "Subnet"
