@@ -158,7 +158,8 @@ class Network(pulumi.ComponentResource):
             bool(args.interface_endpoints),
             args.lustre,
         )
-        for group in dict.fromkeys(rule.group for rule in rules):
+        groups: dict[Group, None] = dict.fromkeys(rule.group for rule in rules)  # each once, in order
+        for group in groups:
             self._group_ids[group] = declare_group(self._name, args.names, group, self.vpc_id, parent=self)
         self.ready += [
             declare_rule(self._name, rule, self._group_ids, s3_prefix_list_id, parent=self) for rule in rules
