@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from trainer.agent.board import utc_now
 from trainer.agent.cost import all_usage, describe_cost, node_usage, run_cost, seconds_before
 from trainer.agent.events import Progress
+from trainer.agent.generation import Conclude
 from trainer.agent.run_events import RunEvents, run_event, subject, text
+from trainer.agent.session import Session
 from trainer.contracts.cost import NodeUsage, RunUsage
 from trainer.contracts.node_document import HourlyPrice
 from trainer.contracts.run import Member, MemberReport, RunConfig, RunResult, TrainingConfig, Versions
 from trainer.contracts.run_event import RunEvent
+from trainer.exit_codes import Exit
 from trainer.runs import control
 from trainer.runs.status import read_status
 from trainer.runs.watch import headline
@@ -27,7 +30,7 @@ from trainer.runs.watch import headline
 from localcloud.aws.server import AwsServer
 from tests.local.cloud_kit import REGION, client, wait_until
 from tests.trainer import run_kit
-from tests.trainer.agent_kit import Cloud, cloud
+from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
 from tests.trainer.kit import Bench
 
 HOUR = 3600.0
@@ -218,6 +221,14 @@ def made(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
 
 
+def conclude_once_more(cloud: Cloud, agent: RunningAgent) -> None:
+    """A node that believes to lead too, but whose result was not the one that was written."""
+    node, config = agent.agent.node, cloud.board.config("first")
+    assert config is not None and agent.agent._peers is not None
+    session = Session.open(node, config, agent.agent._peers)
+    session._conclude(Conclude("failed", Exit.BUG, "too late"), cloud.board.reports("first"))
+
+
 class TestAgents:
     def test_one_of_them_tells_the_end_of_a_run_and_what_it_cost(
         self, endpoint: str, made: Callable[[int], Cloud]
@@ -237,6 +248,7 @@ class TestAgents:
         assert ended.cost is not None and ended.cost.usd_low > 0
         [kind] = ended.cost.node_hours
         assert (kind.instance_type, kind.life_cycle, kind.nodes) == ("g6.xlarge", "on-demand", 2)
+        conclude_once_more(cloud, agents[1])
         messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         [sent] = [json.loads(message["Body"]) for message in messages]
         assert sent["Subject"] == "[test] run first finished at step 10"
