@@ -125,8 +125,8 @@ def lustre_metadata_iops_are_possible(inputs: Inputs) -> Iterator[Found]:
 
 def lustre_has_one_subnet(inputs: Inputs) -> Iterator[Found]:
     """Exactly one subnet: the file system lies in one zone."""
-    subnets = read(inputs, "subnetIds")
-    if subnets is not UNKNOWN and subnets is not None and len(subnets) != 1:
+    subnets = known(read(inputs, "subnetIds"))  # text, since the provider knows of this limit; or a list
+    if subnets is not None and not isinstance(subnets, str) and len(subnets) != 1:
         yield f"subnetIds: {len(subnets)} of them"
 
 
