@@ -271,6 +271,14 @@ class TestBoundary:
         assert roles
         assert not [r.name for r in roles if r.inputs.get("permissionsBoundary") != _boundary(stack)]
 
+    def test_is_on_the_roles_that_no_stack_file_has(self) -> None:
+        budget = {"monthlyUsd": 1000.0, "emails": ["gpu-budget@example.com"], "stopAtPercent": 100}
+        network = {**CONFIG["network"], "flowLogRetentionDays": 30}
+        more = {"permissionBoundaryArn": BOUNDARY, "budget": budget, "network": network}
+        roles = record_program("test", {**CONFIG, **more}).of_type("aws:iam/role:Role")
+        assert len(roles) >= 3  # nodes, flow logs, what stops at the budget
+        assert not [r.name for r in roles if r.inputs.get("permissionsBoundary") != BOUNDARY]
+
     @pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod"])
     def test_no_user_and_no_group_of_people_is_made(self, stack: str) -> None:
         made = {resource.type for resource in program(stack).custom()}

@@ -43,9 +43,16 @@ def recorded() -> Iterator[list[Call]]:
             raise
         finally:
             principal = client._request_signer._credentials.access_key
-            service = client.meta.service_model.signing_name
-            service = {"monitoring": "cloudwatch"}.get(service, service)
-            calls.append(Call(principal, service, operation, parameters, absent))
+            service = str(client.meta.service_model.signing_name)
+            calls.append(
+                Call(
+                    principal,
+                    {"monitoring": "cloudwatch"}.get(service, service),
+                    operation,
+                    parameters,
+                    absent,
+                )
+            )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseClient, "_make_api_call", record)
