@@ -145,7 +145,7 @@ def test_every_alert_and_alarm_has_a_runbook_entry_and_no_entry_is_left_over() -
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
         assert rule["labels"]["service"] == "gpu-training"
         wanted.add(anchor)
-    text = (ROOT / "docs" / "runbooks.md").read_text()
+    text = (ROOT / "docs" / "runbooks.md").read_text().partition("## Without an alert of its own")[0]
     entries = {heading.lower() for heading in re.findall(r"^### (.+)$", text, flags=re.MULTILINE)}
     assert entries == wanted
     assert entries <= anchors()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.compute.plan import plan_group
-from components.settings import advice, pinned_image_rules, load
+from components.settings import advice, load, pinned_image_rules
 from tests.unit.rule_cases import Case, configured, group, lines
 
 PROFILE = "dlami-pytorch-ubuntu-24.04"
