@@ -12,7 +12,7 @@ from trainer.contracts.lustre import LustreDocument
 from components.settings import load
 from components.storage.lustre import Lustre, LustreArgs, lustre_document
 from components.storage.lustre_plan import plan_lustre
-from tests.components.kit import Recording, Registered, record
+from tests.components.kit import Recording, Registered, record, record_program
 from tests.unit.stack_files import minimal
 
 LINK = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
@@ -109,3 +109,24 @@ class TestWhatNodesRead:
         assert document.inputs["bucket"] == "gputrain-test-artifacts-123456789012"
         assert document.inputs["key"] == "lustre.json"
         assert json.loads(document.inputs["content"])["fileSystemId"] == "lustre-file-system-id"
+
+
+class TestInTheProgram:
+    def test_nodes_boot_once_it_is_there_and_may_read_how_it_is_mounted(self) -> None:
+        config = minimal()
+        zone = config["network"]["availabilityZones"][0]
+        config["datasets"] = [{"name": "corpus", "readPath": "lustre"}]
+        config["lustre"] = {"zone": zone, "capacityGib": 1200}
+        recording = record_program("test", config)
+        recording.assert_sound()
+        group = recording.one("aws:autoscaling/group:Group", "trainers-group")
+        assert {"lustre-document", "lustre-corpus"} <= group.depends_on
+        role = recording.one("aws:iam/rolePolicy:RolePolicy", "trainers-node-policy").inputs["policy"]
+        assert "arn:aws:s3:::gputrain-test-artifacts-123456789012/lustre.json" in role
+        (document,) = [
+            json.loads(r.inputs["content"])
+            for r in recording.of_type("aws:s3/bucketObjectv2:BucketObjectv2")
+            if r.inputs["key"].startswith("groups/")
+        ]
+        assert document["lustreKey"] == "lustre.json"
+        assert document["datasets"]["corpus"]["path"] == "/mnt/lustre/datasets/corpus"

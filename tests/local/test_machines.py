@@ -75,6 +75,12 @@ def wait_for(what: str, holds: object, seconds: float = 60.0) -> None:
         time.sleep(0.2)
 
 
+def test_disks_were_put_together_before_the_agent_started(nodes: list[LiveNode]) -> None:
+    shown = on_node(nodes[0], "systemctl", "show", "trainer-disks.service", "--property=SubState,Result")
+    assert set(shown.split()) == {"SubState=exited", "Result=success"}
+    assert json.loads(on_node(nodes[0], "cat", "/run/trainer-disks.json"))["failures"] == {}
+
+
 def test_a_node_has_the_address_and_the_name_that_ec2_reports(facts: Facts, nodes: list[LiveNode]) -> None:
     for node in nodes:
         answer = facts.ec2.describe_instances(InstanceIds=[node.instance_id])
