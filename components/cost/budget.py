@@ -54,7 +54,6 @@ class StackBudget(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self)
         plan = args.plan
         topic, ready = self._stop(plan.stop_name) if plan.stop_name else (None, [])
-        arn = topic.arn if topic else None
         aws.budgets.Budget(
             f"{name}-budget",
             name=plan.name,
@@ -63,12 +62,22 @@ class StackBudget(pulumi.ComponentResource):
             limit_amount=plan.limit_usd,
             limit_unit="USD",
             cost_filters=[{"name": "TagKeyValue", "values": [plan.tag_filter]}],
-            notifications=[one.inputs(list(plan.emails), arn) for one in plan.notifications],
+            notifications=[
+                aws.budgets.BudgetNotificationArgs(
+                    notification_type=one.of,
+                    comparison_operator="GREATER_THAN",
+                    threshold=one.percent,
+                    threshold_type="PERCENTAGE",
+                    subscriber_email_addresses=list(plan.emails),
+                    subscriber_sns_topic_arns=[topic.arn] if topic and one.stops else None,
+                )
+                for one in plan.notifications
+            ],
             tags={"Name": plan.name},
             # Budgets tries the topic when it is subscribed: its policy must let Budgets in by then.
             opts=pulumi.ResourceOptions(parent=self, depends_on=ready),
         )
-        self.register_outputs({"stopTopicArn": arn})
+        self.register_outputs({"stopTopicArn": topic.arn if topic else None})
 
     def _stop(self, stop: str) -> tuple[aws.sns.Topic, list[pulumi.Resource]]:
         """The topic that Budgets publishes to, with the function that it calls."""

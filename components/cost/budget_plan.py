@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from components.names import stack_names
 from components.settings import Settings
@@ -19,17 +18,6 @@ class Notification:
     of: str  # ACTUAL or FORECASTED
     percent: int
     stops: bool  # also told to the topic that stops the stack's groups
-
-    def inputs(self, emails: list[str], stop_topic_arn: Any) -> dict[str, Any]:
-        """As aws.budgets.Budget takes it."""
-        return {
-            "notification_type": self.of,
-            "comparison_operator": "GREATER_THAN",
-            "threshold": self.percent,
-            "threshold_type": "PERCENTAGE",
-            "subscriber_email_addresses": emails,
-            **({"subscriber_sns_topic_arns": [stop_topic_arn]} if self.stops else {}),
-        }
 
 
 @dataclass(frozen=True)
@@ -52,13 +40,13 @@ def plan_budget(settings: Settings) -> BudgetPlan | None:
         return None
     stop = budget.stop_at_percent
     # AWS refuses two notifications of one kind and threshold, hence the set.
-    actual = sorted({*TOLD_AT_PERCENT, *([stop] if stop is not None else [])})
+    thresholds: set[int] = {*TOLD_AT_PERCENT} if stop is None else {*TOLD_AT_PERCENT, stop}
     return BudgetPlan(
         name=f"{names.base_name}-monthly",
         limit_usd=f"{budget.monthly_usd:.2f}",
         tag_filter=f"user:{STACK_TAG}${names.base_name}",
         notifications=(
-            *(Notification("ACTUAL", percent, percent == stop) for percent in actual),
+            *(Notification("ACTUAL", percent, percent == stop) for percent in sorted(thresholds)),
             Notification("FORECASTED", 100, False),
         ),
         emails=tuple(budget.emails),

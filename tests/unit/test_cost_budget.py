@@ -30,7 +30,6 @@ def plan(**budget: Any) -> BudgetPlan:
 
 
 SOUND = load("dev", {**minimal(), "budget": {"monthlyUsd": 20000.0, "emails": ["gpu@example.com"]}})
-assert SOUND.budget is not None
 
 
 class TestPlan:
@@ -58,13 +57,12 @@ class TestPlan:
         assert [one.percent for one in actual] == thresholds
         [stop] = [one for one in actual if one.stops]
         assert stop.percent == percent
-        assert stop.inputs(["a@example.com"], "arn")["subscriber_sns_topic_arns"] == ["arn"]
-        assert stop.inputs(["a@example.com"], "arn")["subscriber_email_addresses"] == ["a@example.com"]
         assert found.stop_name == "gputrain-dev-budget-stop"
 
     @given(percent=st.integers(1, 1000))
     def test_aws_takes_the_notifications_whatever_the_stop(self, percent: int) -> None:
         """At most five a budget (AWS quotas), none twice."""
+        assert SOUND.budget is not None
         budget = SOUND.budget.model_copy(update={"stop_at_percent": percent})
         changed = plan_budget(SOUND.model_copy(update={"budget": budget}))
         found = changed.notifications if changed else ()

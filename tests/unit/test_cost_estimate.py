@@ -242,7 +242,9 @@ class TestOutputs:
         settings = load("prod", mapping_of("prod"))
         hourly, monthly = hourly_cost_usd(settings), monthly_cost_usd(settings)
         for name, amount in monthly.items():
-            assert amount == pytest.approx(hourly[name] * 730, abs=0.05)
+            an_hour = hourly[name]
+            assert isinstance(an_hour, float)
+            assert amount == pytest.approx(an_hour * 730, abs=0.05)
 
     def test_production_costs_little_until_a_node_runs(self) -> None:
         output = monthly_cost_usd(load("prod", mapping_of("prod")))
