@@ -177,9 +177,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _progress() -> Callable[[int], None]:
     """Says on a terminal how much was read, where it is much."""
-    if not sys.stderr.isatty():
-        return lambda read: None
-    return lambda read: read > 5000 and print(f"{read} lines read", end="\r", file=sys.stderr, flush=True)
+
+    def tell(read: int) -> None:
+        if read > 5000 and sys.stderr.isatty():
+            print(f"{read} lines read", end="\r", file=sys.stderr, flush=True)
+
+    return tell
 
 
 if __name__ == "__main__":
