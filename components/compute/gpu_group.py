@@ -228,7 +228,9 @@ def _version(template: aws.ec2.LaunchTemplate) -> pulumi.Output[str]:
     return template.latest_version.apply(str)
 
 
-def _specification(template: aws.ec2.LaunchTemplate) -> dict[str, pulumi.Output[str]]:
+def _specification(
+    template: aws.ec2.LaunchTemplate,
+) -> aws.autoscaling.GroupMixedInstancesPolicyLaunchTemplateOverrideLaunchTemplateSpecificationArgsDict:
     return {"launch_template_id": template.id, "version": _version(template)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -179,14 +180,14 @@ def whole(changes: dict[Any, Any]) -> Recording:
     return record_program("test", {**minimal(), **{path[0]: value for path, value in changes.items()}})
 
 
-class TestAFallBack:
-    @pytest.fixture(scope="class")
-    def recording(self) -> Recording:
-        return whole(with_fallback({"maxNodes": 8}, maxNodes=3, minNodes=1))
+@cache  # a recording is only read
+def falling_back() -> Recording:
+    return whole(with_fallback({"maxNodes": 8}, maxNodes=3, minNodes=1))
 
-    def test_has_exactly_as_many_nodes_as_are_lacking_and_at_the_end_its_least_size(
-        self, recording: Recording
-    ) -> None:
+
+class TestAFallBack:
+    def test_has_exactly_as_many_nodes_as_are_lacking_and_at_the_end_its_least_size(self) -> None:
+        recording = falling_back()
         policies = {found.inputs["name"]: found for found in recording.of_type(POLICY)}
         assert set(policies) == {"fallback-raise", "fallback-end"}
         for found in policies.values():
@@ -203,7 +204,8 @@ class TestAFallBack:
             {"metricIntervalLowerBound": "0", "scalingAdjustment": 1},
         ]
 
-    def test_is_called_by_the_spot_groups_alarm_and_ended_by_its_end(self, recording: Recording) -> None:
+    def test_is_called_by_the_spot_groups_alarm_and_ended_by_its_end(self) -> None:
+        recording = falling_back()
         alarms = {found.inputs["name"]: found for found in recording.of_type(ALARM)}
         short = alarms["gputrain-test-trainers-spot-short"]
         assert short.inputs["threshold"] == 0  # the steps count from it

@@ -118,6 +118,27 @@ def test_a_group_has_its_hooks_before_its_first_instance_and_goes_with_its_insta
     assert (hook["HeartbeatTimeout"], hook["DefaultResult"]) == (600, "ABANDON")
 
 
+def test_a_scheduled_action_says_nothing_of_sizes_that_stay(stack: Stack) -> None:
+    """-1 is the provider's word for them; the API takes no such size."""
+    _, subnet, security_group = network(stack)
+    template = stack.make("aws:ec2/launchTemplate:LaunchTemplate", "lt", **template_inputs(security_group.id))
+    stack.make(
+        "aws:autoscaling/group:Group",
+        "group",
+        name="nodes",
+        minSize=0,
+        maxSize=3,
+        launchTemplate={"id": template.id, "version": "1"},
+        vpcZoneIdentifiers=[subnet.id],
+    )
+    action = {"autoscalingGroupName": "nodes", "scheduledActionName": "night", "minSize": -1, "maxSize": -1}
+    stack.make(
+        "aws:autoscaling/schedule:Schedule", "night", **action, desiredCapacity=0, recurrence="0 20 * * *"
+    )
+    (found,) = stack.clients("autoscaling").describe_scheduled_actions()["ScheduledUpdateGroupActions"]
+    assert found["DesiredCapacity"] == 0 and not {"MinSize", "MaxSize"} & found.keys()
+
+
 def test_an_update_does_not_touch_a_capacity_that_others_have_changed(stack: Stack) -> None:
     _, subnet, security_group = network(stack)
     template = stack.make("aws:ec2/launchTemplate:LaunchTemplate", "lt", **template_inputs(security_group.id))
