@@ -36,6 +36,11 @@ def run_minimal(**changes: Any) -> Recording:
 
 
 @cache
+def plain() -> Recording:
+    return run_minimal()
+
+
+@cache
 def with_budget() -> Recording:
     boundary = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
     return run_minimal(budget=BUDGET, kms={"mode": "create"}, permissionBoundaryArn=boundary)
@@ -120,7 +125,7 @@ class TestBudget:
         assert mine == ["aws:budgets/budget:Budget"]
 
     def test_without_a_budget_there_is_nothing(self) -> None:
-        assert not [r for r in run_minimal().custom() if r.type.startswith(STOP_KINDS)]
+        assert not [r for r in plain().custom() if r.type.startswith(STOP_KINDS)]
 
 
 class TestRunEvents:
@@ -151,11 +156,11 @@ class TestRunEvents:
         assert program("local").one(TOPIC, "run-events-topic").inputs["kmsMasterKeyId"] == "alias/aws/sns"
 
     def test_nothing_is_published_in_the_clear(self) -> None:
-        [deny] = run_minimal().one(TOPIC_POLICY, "run-events-policy").policy()
+        [deny] = plain().one(TOPIC_POLICY, "run-events-policy").policy()
         assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": ["false"]}})
 
     def test_nodes_start_after_it(self) -> None:
-        recording = run_minimal()
+        recording = plain()
         [group] = recording.of_type("aws:autoscaling/group:Group")
         assert {"run-events-topic", "run-events-policy"} <= group.depends_on
 
