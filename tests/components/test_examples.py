@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,16 @@ from policies.rules import RULES
 from policies.rules._judge import AnyRule, Outcome
 from tests.components.kit import Recording, record_program
 from tests.policies.kit import R, judge
+from tests.unit.small_release import small_release
 from tests.unit.stack_files import ROOT
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
-def release(release_manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The release of all tests, and torch in it as `make release TORCH=cp312` puts it there."""
-    manifest: dict[str, Any] = json.loads(release_manifest.read_text())
-    manifest["torchArtifacts"] = {"cp312": manifest["artifacts"]["cp312"]}
-    with_torch = release_manifest.with_name("with-torch.json")
-    with_torch.write_text(json.dumps(manifest))
-    monkeypatch.setenv("GPU_TRAINING_RELEASE", str(with_torch))
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch in it, as `make release TORCH=cp312` puts it there."""
+    monkeypatch.setenv("GPU_TRAINING_RELEASE", str(small_release(tmp_path)))
 
 
 def configuration(example: str) -> dict[str, Any]:

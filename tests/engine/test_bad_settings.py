@@ -36,19 +36,19 @@ config:
       image: {profile: local, amiId: ami-0123456789abcdef0}
 """
 
+# Path, fault and nearest match of each, and the validator that found it where one did.
 LINES = [
     "7 faults in the configuration of stack 'bad':",
     "gpu-training:network.cidr: 10.42.0.0/24 is too small for a public and a private subnet in every zone; "
-    "take a /21 or larger, up to /16",
-    "gpu-training:gpuGroups[0].instanceTypes[0]: unknown instance type 'g6.xlarg'; one of g6.xlarge, g6.12xlarge, "
-    "g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge (nearest match: g6.xlarge)",
-    "gpu-training:gpuGroups[0].minNodes: 5 is above maxNodes 2; at most 2, or raise maxNodes",
-    "gpu-training:gpuGroups[1].rootVolumGib: unknown key; known here: name, instanceTypes, zones, minNodes, "
-    "maxNodes, desiredNodes, purchase, efa, placement, image, rootVolumeGib, rollout "
+    "take a /21 or larger, up to /16 [cidr-is-a-private-block]",
+    "gpu-training:gpuGroups[0].instanceTypes[0]: unknown instance type 'g6.xlarg'; ",
+    "(nearest match: g6.xlarge) [instance-types-are-known]",
+    "gpu-training:gpuGroups[0].minNodes: 5 is above maxNodes 2; at most 2, or raise maxNodes [min-is-not-above-max]",
+    "gpu-training:gpuGroups[1].rootVolumGib: unknown key; known here: name, instanceTypes, ",
     "(nearest match: rootVolumeGib)",
-    "gpu-training:gpuGroups[1].zones: 2 zones for a group with EFA; name one, such as [us-east-1a]",
-    "gpu-training:gpuGroups[2].efa: on, but g6.xlarge has no EFA; write auto or off, or use one of g6.12xlarge, "
-    "g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge",
+    "gpu-training:gpuGroups[1].zones: 2 zones for a group with EFA; name one, such as [us-east-1a] [efa-has-one-zone]",
+    "gpu-training:gpuGroups[2].efa: on, but g6.xlarge has no EFA; ",
+    "[efa-has-types-that-carry-it]",
     "gpu-training:gpuGroups[2].maxNodes: '2' has the wrong type; write a whole number, without quotes, for example 4",
 ]
 
@@ -65,9 +65,8 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_one_preview_lists_all_seven_faults(seven: Outcome) -> None:
-    printed = [line.strip() for line in seven.text.splitlines()]
     for line in LINES:
-        assert any(found.endswith(line) for found in printed), f"{line}\nis not in\n{seven.text}"
+        assert line in seven.text, f"{line}\nis not in\n{seven.text}"
 
 
 def test_the_preview_fails(seven: Outcome) -> None:
