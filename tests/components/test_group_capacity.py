@@ -6,8 +6,11 @@ from functools import cache
 from typing import Any
 
 import pytest
+from trainer.agent.lifecycle import LAUNCHES_SUSPENDED, NODES_TRAINING
 
+from components.bootstrap.node_document import METRIC_NAMESPACE
 from components.compute.scaling import BLOCK_LEAVES_MINUTES
+from components.monitoring import alarms
 from localcloud.provider.tables import AWS
 from tests.components.kit import Recording, record_program
 from tests.components.test_gpu_group import GROUP, HOOK, TEMPLATE, group, scaling_group, template
@@ -258,3 +261,29 @@ class TestARefresh:
         policy = inputs.get("mixedInstancesPolicy", {}).get("launchTemplate", {})
         specification = inputs.get("launchTemplate") or policy["launchTemplateSpecification"]
         assert specification["version"].isdecimal()
+
+
+def test_the_circuit_breaker_is_whole() -> None:
+    """A node may suspend launches of its own group alone, and its count raises the alarm that says the way back."""
+    recording = whole({})
+    statements = [
+        statement
+        for policy in recording.of_type("aws:iam/rolePolicy:RolePolicy")
+        for statement in policy.policy()
+        if "autoscaling:SuspendProcesses" in statement["Action"]
+    ]
+    (statement,) = statements
+    (resource,) = statement["Resource"]
+    assert resource.endswith(":autoScalingGroupName/gputrain-test-trainers")
+    by_name = {found.inputs["name"]: found.inputs for found in recording.of_type(ALARM)}
+    alarm = by_name["gputrain-test-trainers-launches-suspended"]
+    assert (alarm["namespace"], alarm["metricName"]) == (METRIC_NAMESPACE, LAUNCHES_SUSPENDED)
+    assert alarm["dimensions"] == {"AutoScalingGroupName": "gputrain-test-trainers"}
+    assert "resume-processes --auto-scaling-group-name gputrain-test-trainers" in alarm["alarmDescription"]
+    # A launch that nobody completes is abandoned, and with it the node.
+    hooks = {hook["name"]: hook for hook in recording.one(GROUP).inputs["initialLifecycleHooks"]}
+    assert hooks["launching"]["defaultResult"] == "ABANDON"
+
+
+def test_what_nodes_count_is_what_the_idle_alarm_reads() -> None:
+    assert NODES_TRAINING == alarms.NODES_TRAINING and METRIC_NAMESPACE == alarms.NAMESPACE
