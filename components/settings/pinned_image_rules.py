@@ -37,9 +37,7 @@ def pinned_day_is_a_day(group: GpuGroupSettings, at: Path, settings: Settings) -
 
 @info
 def pinned_image_is_recent(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    """An image that was pinned over 90 days ago lacks later security fixes; AWS's release notes list several a
-    quarter (DLAMI release notes, 2026).
-    """
+    """After 90 days an image lacks several of AWS's releases and their fixes (DLAMI release notes, 2026)."""
     pinned = _day(group.image.pinned.date) if group.image.pinned is not None else None
     if pinned is not None and (age_days := (_today() - pinned).days) > OLD_DAYS:
         yield Fault(
