@@ -55,7 +55,7 @@ rehearse: ## interrupt one local spot node and report what that costs
 faults: ## every fault of the laboratory on booted nodes, judged; writes docs/faults.md; ARGS='--only NAME', '--list'
 	@$(WORKBENCH) -m localcloud.faults $(ARGS)
 
-preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local
+preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local|examples/NAME
 	@$(PROGRAM) -m localcloud.preview $(STACK) $(if $(JSON),--json) $(if $(DIFF),--diff)
 
 catalog: ## the GPU instance types that are known; GPUS=8 GIB=80 EFA=1 BLOCK=1 ARCH=arm64 REGION=us-west-2, JSON=1; CHECK=1 asks EC2
