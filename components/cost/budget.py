@@ -9,9 +9,10 @@ import pulumi
 import pulumi_aws as aws
 
 from components.iam import policy_document, trust_policy
-from components.names import StackNames
+from components.names import StackNames, stack_names
+from components.settings import Settings
 
-from .budget_plan import BudgetPlan
+from .budget_plan import BudgetPlan, plan_budget
 
 PROGRAM = Path(__file__).with_name("budget_stop.py")
 FUNCTION_SECONDS = 120  # two calls a group
@@ -39,6 +40,23 @@ class StackBudgetArgs:
 
     permission_boundary_arn: str | None = None
     """The policy that bounds the function's role. None: no boundary."""
+
+
+def budget_args(
+    settings: Settings, alerts_topic_arn: pulumi.Input[str], key_arn: pulumi.Input[str] | None
+) -> StackBudgetArgs | None:
+    """None where the stack has no budget; ``key_arn`` is the stack's own key, if it has one."""
+    plan = plan_budget(settings)
+    if plan is None:
+        return None
+    return StackBudgetArgs(
+        names=stack_names(settings),
+        plan=plan,
+        alerts_topic_arn=alerts_topic_arn,
+        retention_days=settings.monitoring.retention_days,
+        kms_key_arn=key_arn,
+        permission_boundary_arn=settings.permission_boundary_arn,
+    )
 
 
 class StackBudget(pulumi.ComponentResource):

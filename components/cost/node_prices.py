@@ -1,4 +1,4 @@
-"""What a node is told of its own price, so that a run can say what it cost. Pure."""
+"""What cluster.json says of the price of nodes, so that a run can say what it cost. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.catalog import on_demand_price, spot_price
 def node_prices(
     instance_types: Sequence[str], region: str, spot_limit_usd: float | None = None
 ) -> dict[str, dict[str, Any]]:
-    """By instance type, as the node document's HourlyPrice has it; a type without any known price is left out.
+    """By instance type, as the trainer's HourlyPrice has it; a type without any known price is left out.
 
     ``spot_limit_usd``: the highest spot price that is paid, USD an hour; None: the on-demand price.
     """

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import pulumi
 
+from components.names import stack_names
+from components.settings import Settings
+
 from .cloudwatch import AlarmActions, CloudWatch, CloudWatchArgs, WatchedGroup
 from .cluster import ClusterMonitoring, ClusterMonitoringArgs
 
@@ -44,6 +47,23 @@ class MonitoringArgs:
 
     kubeconfig: pulumi.Input[str] | None = None
     """How to reach a Kubernetes cluster that exists already. None: no Prometheus, CloudWatch alone."""
+
+
+def monitoring_args(settings: Settings, key_arn: pulumi.Input[str] | None) -> MonitoringArgs:
+    """The monitoring of a stack with these settings; ``key_arn`` is the stack's own key, if it has one."""
+    names, watched = stack_names(settings), settings.monitoring
+    return MonitoringArgs(
+        base_name=names.base_name,
+        account_id=names.account_id,
+        region=names.region,
+        auto_scaling_groups=[names.auto_scaling_group(group.name) for group in settings.gpu_groups],
+        metrics_port=watched.metrics_port,
+        retention_days=watched.retention_days,
+        alert_emails=watched.alerts.emails,
+        key_arn=key_arn,
+        sns_topic_arn=watched.alerts.sns_topic_arn,
+        kubeconfig=pulumi.Output.secret(watched.kubeconfig) if watched.kubeconfig else None,
+    )
 
 
 class Monitoring(pulumi.ComponentResource):

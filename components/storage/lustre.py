@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 import pulumi
 import pulumi_aws as aws
 
-from .lustre_plan import LUSTRE_VERSION, LustrePlan
+from components.network.network import Network
+from components.settings import Settings
+
+from .lustre_plan import LUSTRE_VERSION, LustrePlan, plan_lustre
+from .stores import Stores
 
 # FSx takes about ten minutes for either, and has taken far more than the provider's own limit for a link of a large
 # bucket (eks-ml-kubeflow#112).
@@ -33,6 +37,20 @@ class LustreArgs:
 
     requires: list[pulumi.Resource] = field(default_factory=list)
     """The buckets with their settings: a link reads one at once, and the object is stored in one."""
+
+
+def lustre_args(settings: Settings, network: Network, stores: Stores) -> LustreArgs | None:
+    """None where the stack has no file system."""
+    plan = plan_lustre(settings)
+    if plan is None or network.lustre_security_group_id is None:
+        return None
+    return LustreArgs(
+        plan=plan,
+        subnet_id=network.private_subnet_ids[plan.zone],
+        security_group_id=network.lustre_security_group_id,
+        kms_key_arn=stores.key_arn,
+        requires=stores.ready,
+    )
 
 
 class Lustre(pulumi.ComponentResource):
