@@ -12,6 +12,7 @@ from . import (
     image_rules,
     pinned_image_rules,
     purchase_rules,
+    reminder_rules,
     storage_rules,
     type_rules,
 )
@@ -136,4 +137,5 @@ RULES: tuple[GroupRule, ...] = (
     *pinned_image_rules.RULES,
     *storage_rules.GROUP_RULES,
     *cost_rules.GROUP_RULES,
+    *reminder_rules.RULES,
 )
