@@ -16,6 +16,7 @@ from .node_document import (
     METRIC_NAMESPACE,
     SCHEMA_VERSION,
     TERMINATING_HOOK,
+    ClusterGroup,
     NodeFacts,
     cluster_document,
     node_document,
@@ -78,7 +79,6 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             max_run_hours=group.max_run_hours,
             idle_stop_minutes=group.idle_stop_minutes,
             runs_topic_arn=names.arn("sns", names.runs_topic),
-            prices=node_prices(group.instance_types, settings.region, _spot_limit_usd(group)),
         )
     )
     key = node_document_key(group.name, document)
@@ -104,11 +104,6 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
     return BootPlan(document, key, user_data, (trainer, torch) if torch else (trainer,))
 
 
-def _spot_limit_usd(group: GroupPlan) -> float | None:
-    limit = group.mixed_instances.spot_max_price_usd_per_hour if group.mixed_instances else None
-    return None if limit is None else float(limit)
-
-
 def cluster_document_of(settings: Settings) -> str:
     """cluster.json of a stack with these settings."""
     names = stack_names(settings)
@@ -116,6 +111,15 @@ def cluster_document_of(settings: Settings) -> str:
         stack=settings.stack,
         region=settings.region,
         artifacts_bucket=names.artifacts_bucket,
-        groups={g.name: (names.auto_scaling_group(g.name), g.max_nodes) for g in settings.gpu_groups},
+        groups={
+            group.name: ClusterGroup(
+                auto_scaling_group=names.auto_scaling_group(group.name),
+                max_nodes=group.max_nodes,
+                prices=node_prices(
+                    group.instance_types, settings.region, group.purchase.max_price_usd_per_hour
+                ),
+            )
+            for group in settings.gpu_groups
+        },
         dataset_buckets=names.dataset_buckets,
     )

@@ -20,7 +20,7 @@ class ClusterObjectsArgs:
     """The tars that the groups' nodes install, and those of the kept releases to which they can be rolled back."""
 
     cluster_document: str
-    """The text of cluster.json, which a researcher's machine reads."""
+    """The text of cluster.json, which a researcher's machine reads, and nodes for their prices."""
 
     requires: list[pulumi.Resource] = field(default_factory=list)
     """The bucket with its settings: nothing is stored before it is encrypted and closed."""

@@ -55,7 +55,15 @@ class NodeFacts:
     max_run_hours: float | None = None
     idle_stop_minutes: int | None = None
     runs_topic_arn: str | None = None
-    prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by type, as HourlyPrice has it
+
+
+@dataclass(frozen=True)
+class ClusterGroup:
+    """What cluster.json says of one group."""
+
+    auto_scaling_group: str
+    max_nodes: int
+    prices: Mapping[str, Mapping[str, Any]]  # by instance type, as the trainer's HourlyPrice has it
 
 
 def node_document(facts: NodeFacts) -> str:
@@ -100,7 +108,6 @@ def node_document(facts: NodeFacts) -> str:
             "metricsPort": facts.metrics_port,
             "trainingPort": TRAINING_PORT,
             "secrets": dict(facts.secrets),
-            "prices": {name: dict(price) for name, price in facts.prices.items()},
             **_without_none(
                 {
                     "scratch": {"owner": facts.scratch[0], "path": facts.scratch[1]}
@@ -120,11 +127,13 @@ def cluster_document(
     stack: str,
     region: str,
     artifacts_bucket: str,
-    groups: Mapping[str, tuple[str, int]],
+    groups: Mapping[str, ClusterGroup],
     dataset_buckets: Mapping[str, str],
 ) -> str:
-    """``cluster.json``: the stack as a researcher's machine sees it. ``groups`` maps a name to its Auto
-    Scaling group and its maximum of nodes.
+    """``cluster.json``: the stack as a researcher's machine sees it, and what changes without a change of nodes.
+
+    List prices belong here: in the node document, whose hash is in the launch template, a new price would replace
+    running nodes.
     """
     return canonical_json(
         {
@@ -133,8 +142,12 @@ def cluster_document(
             "region": region,
             "artifactsBucket": artifacts_bucket,
             "groups": {
-                name: {"autoScalingGroup": auto_scaling_group, "maxNodes": max_nodes}
-                for name, (auto_scaling_group, max_nodes) in groups.items()
+                name: {
+                    "autoScalingGroup": group.auto_scaling_group,
+                    "maxNodes": group.max_nodes,
+                    "prices": {type_: dict(price) for type_, price in group.prices.items()},
+                }
+                for name, group in groups.items()
             },
             "datasets": _dataset_locations(dataset_buckets),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from components.bootstrap.node_document import CLUSTER_KEY
 from components.iam import allow, listing, partition
 from components.names import StackNames
 from components.settings import Settings
@@ -25,12 +26,13 @@ def node_statements(
 ) -> list[dict[str, Any]]:
     """The role of one group's nodes: S3 first, then what answers Auto Scaling, then what reports, then secrets.
 
-    ``group`` is its name in the configuration: nodes see their own group's documents only. ``auto_scaling_group`` is
-    the one group whose launches they answer for, ``metric_namespace`` the one in which they put metrics.
+    ``group`` is its name in the configuration: nodes see their own group's documents only, and cluster.json.
+    ``auto_scaling_group`` is the one group whose launches they answer for, ``metric_namespace`` the one in which they
+    put metrics.
     """
     arn = f"arn:{partition(names.region)}"
     artifacts = f"{arn}:s3:::{names.artifacts_bucket}"
-    readable = ["releases/*", f"groups/{group}/*", "runs/*"]
+    readable = [CLUSTER_KEY, "releases/*", f"groups/{group}/*", "runs/*"]
     if names.lustre_key is not None:
         readable.append(names.lustre_key)
     statements = [

@@ -61,6 +61,7 @@ class TestObjects:
         [
             keys.node_document("trainers", SHA),
             keys.run_pointer("trainers"),
+            keys.cluster(),
             keys.trainer_release(SHA),
             keys.user_wheel("model-1.0-py3-none-any.whl"),
             keys.run_config("first"),

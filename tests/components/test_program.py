@@ -17,6 +17,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from components.catalog.prices import PRICES, Kind
 from components.names import stack_tags
 from components.settings import load
 from tests.components.kit import Recording, leaves, record_program
@@ -121,6 +122,21 @@ class TestRetention:
         protected = {r.type for r in program("prod").resources if r.request.protect}
         assert protected == {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
         assert all(b.request.protect for b in program("prod").of_type("aws:s3/bucket:Bucket"))
+
+
+class TestAnotherListPrice:
+    @pytest.mark.parametrize("kind", ["on-demand", "spot"])
+    def test_changes_cluster_json_alone_so_that_it_replaces_no_node(
+        self, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        group = {**minimal()["gpuGroups"][0], "rollout": "refresh", "purchase": {"spotPercent": 100}}
+        before = run_minimal(gpuGroups=[group])
+        row = kind, "g6.xlarge", "us-east-1"
+        monkeypatch.setitem(PRICES, row, PRICES[row].model_copy(update={"low_usd": 0.3, "high_usd": 0.3}))
+        after = run_minimal(gpuGroups=[group])
+        old = {resource.urn: resource.inputs for resource in before.resources}
+        assert old.keys() == {resource.urn for resource in after.resources}
+        assert [r.name for r in after.resources if r.inputs != old[r.urn]] == ["cluster-cluster"]
 
 
 class TestEncryption:

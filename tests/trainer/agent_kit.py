@@ -24,10 +24,9 @@ from trainer.agent.pace import Pace
 from trainer.agent.peers import Address, connect_all
 from trainer.agent.run_events import RunEvents
 from trainer.contracts.cluster import Cluster as ClusterDocument
-from trainer.contracts.cluster import GroupInfo
+from trainer.contracts.cluster import GroupInfo, HourlyPrice
 from trainer.contracts.node_document import (
     DatasetLocation,
-    HourlyPrice,
     NodeDocument,
     Promise,
     Release,
@@ -208,7 +207,6 @@ class Cloud:
     secrets: dict[str, str] = field(default_factory=dict)  # environment variable -> name in Secrets Manager
     training_port: int = field(default_factory=free_port)
     runs_topic_arn: str | None = None
-    prices: dict[str, HourlyPrice] = field(default_factory=dict)
 
     @property
     def board(self) -> Board:
@@ -236,7 +234,6 @@ class Cloud:
             log_group="/test/nodes",
             training_port=self.training_port,
             runs_topic_arn=self.runs_topic_arn,
-            prices=self.prices,
             secrets=self.secrets,
         )
 
@@ -245,11 +242,15 @@ class Cloud:
         write_numbered_dataset(source, samples=24, test_samples=8)
         location = self.document().datasets["numbers"]
         publish_dataset(self.store, location, source, describe(source, DatasetName("numbers", "v1")))
+        self.put_cluster({})
+
+    def put_cluster(self, prices: dict[str, HourlyPrice]) -> None:
+        """cluster.json, as the program would write it again for new list prices."""
         known = ClusterDocument(
             stack="test",
             region=REGION,
             artifacts_bucket=self.bucket,
-            groups={"gpu": GroupInfo(auto_scaling_group=self.group, max_nodes=6)},
+            groups={"gpu": GroupInfo(auto_scaling_group=self.group, max_nodes=6, prices=prices)},
             datasets=self.document().datasets,
         )
         self.store.put(self.bucket, "cluster.json", known.to_json().encode())

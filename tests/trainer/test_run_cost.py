@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer.agent.board import utc_now
-from trainer.agent.cost import all_usage, describe_cost, node_usage, run_cost, seconds_before
+from trainer.agent.board import Board, utc_now
+from trainer.agent.cost import all_usage, describe_cost, list_prices, node_usage, run_cost, seconds_before
 from trainer.agent.events import Progress
 from trainer.agent.generation import Conclude
 from trainer.agent.run_events import RunEvents, run_event, subject, text
 from trainer.agent.session import Session
+from trainer.contracts import keys
+from trainer.contracts.cluster import Cluster, GroupInfo, HourlyPrice
 from trainer.contracts.cost import NodeUsage, RunUsage
-from trainer.contracts.node_document import HourlyPrice
 from trainer.contracts.run import Member, MemberReport, RunConfig, RunResult, TrainingConfig, Versions
 from trainer.contracts.run_event import RunEvent
 from trainer.exit_codes import Exit
@@ -66,6 +67,51 @@ class TestNodeUsage:
     def test_a_capacity_block_was_paid_before(self) -> None:
         usage = node_usage("g6.xlarge", "capacity-block", HOUR, PRICES)
         assert (usage.life_cycle, usage.usd_per_hour_low) == ("capacity-block", None)
+
+
+class TestListPrices:
+    """They come from cluster.json, which changes while nodes run, and are read once for a run."""
+
+    @pytest.fixture
+    def board(self, bench: Bench) -> Board:
+        return Board(bench.store, bench.bucket)
+
+    def put(self, board: Board, prices: dict[str, HourlyPrice]) -> None:
+        others = {"g6.xlarge": HourlyPrice(on_demand_usd=99.0, as_of="2026-07-20")}
+        groups = {
+            "gpu": GroupInfo(auto_scaling_group="test-gpu", max_nodes=2, prices=prices),
+            "others": GroupInfo(auto_scaling_group="test-others", max_nodes=2, prices=others),
+        }
+        known = Cluster(
+            stack="test", region=REGION, artifacts_bucket=board.bucket, groups=groups, datasets={}
+        )
+        board.put_text(keys.cluster(), known.to_json())
+
+    def test_are_those_of_the_own_group_as_they_are_now(self, board: Board) -> None:
+        self.put(board, PRICES)
+        assert list_prices(board, "gpu") == PRICES
+        dearer = {"g6.xlarge": HourlyPrice(on_demand_usd=1.0, as_of="2026-08-01")}
+        self.put(board, dearer)
+        assert list_prices(board, "gpu") == dearer
+
+    @pytest.mark.parametrize("text", [None, "{", "{}", '{"groups": {}}'])
+    def test_that_cannot_be_read_are_none_and_the_log_says_so_once(
+        self, board: Board, text: str | None, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        if text is not None:
+            board.put_text(keys.cluster(), text)
+        assert list_prices(board, "gpu") == {}
+        assert capsys.readouterr().out.count(f"s3://{board.bucket}/cluster.json") == 1
+
+    def test_of_a_group_that_is_not_named_are_none(
+        self, board: Board, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.put(board, PRICES)
+        assert list_prices(board, "new") == {} and "the group new" in capsys.readouterr().out
+
+    def test_that_s3_does_not_give_are_none(self, board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+        nowhere = Board(board.store, f"{board.bucket}-gone")  # no such bucket
+        assert list_prices(nowhere, "gpu") == {} and "NoSuchBucket" in capsys.readouterr().out
 
 
 class TestRunCost:
@@ -236,7 +282,7 @@ class TestAgents:
         cloud = made(2)
         sns, sqs = client("sns", endpoint), client("sqs", endpoint)
         cloud.runs_topic_arn = sns.create_topic(Name="test-runs")["TopicArn"]
-        cloud.prices = PRICES
+        cloud.put_cluster(PRICES)
         queue = sqs.create_queue(QueueName="told")["QueueUrl"]
         arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         sns.subscribe(TopicArn=cloud.runs_topic_arn, Protocol="sqs", Endpoint=arn)
@@ -256,6 +302,16 @@ class TestAgents:
         assert (told.status, told.step, told.reason) == ("finished", 10, "all steps done")
         assert told.cost == ended.cost and told.loss == ended.last_loss
 
+    def test_a_run_without_a_price_is_none_the_worse(self, made: Callable[[int], Cloud]) -> None:
+        cloud = made(1)
+        cloud.board.put_text(keys.cluster(), "{")
+        [agent] = cloud.boot_all()
+        cloud.run("first", nodes=1, steps=4, on_finish="release")
+        ended = cloud.result("first")
+        assert ended.status == "finished" and agent.join() == 0
+        assert ended.cost is not None and ended.cost.unpriced == ["g6.xlarge"]
+        assert ended.cost.node_hours[0].hours > 0
+
     def test_a_topic_that_takes_no_message_loses_nothing(self, made: Callable[[int], Cloud]) -> None:
         cloud = made(1)
         cloud.runs_topic_arn = f"arn:aws:sns:{REGION}:123456789012:nowhere"
@@ -266,7 +322,7 @@ class TestAgents:
 
     def test_time_goes_on_over_restarts_of_the_agent(self, made: Callable[[int], Cloud]) -> None:
         cloud = made(1)
-        cloud.prices = PRICES
+        cloud.put_cluster(PRICES)
         [first] = cloud.boot_all()
         cloud.run("first", nodes=1, steps=100_000)
         wait_until(lambda: cloud.step("first") > 0, "the first step")

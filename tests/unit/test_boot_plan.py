@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from trainer.contracts import keys
-from trainer.contracts.cluster import Cluster
+from trainer.contracts.cluster import Cluster, HourlyPrice
 from trainer.contracts.node_document import SCHEMA_VERSION, NodeDocument
 
 from components.bootstrap import node_document as rendering
 from components.bootstrap.boot_plan import BootPlan, cluster_document_of, plan_boot
 from components.bootstrap.release import Release, ReleaseError, ReleaseFile, read_releases
 from components.bootstrap.user_data import MAX_BYTES
+from components.catalog.prices import PRICES, Kind
 from components.compute.plan import plan_group
 from components.settings import Settings, load
 from tests.unit.stack_files import mapping_of, minimal
@@ -114,6 +115,38 @@ def test_cluster_json_is_what_a_researchers_machine_reads() -> None:
     assert cluster.groups["trainers"].auto_scaling_group == "gputrain-test-trainers"
     assert cluster.groups["trainers"].max_nodes == 2
     assert cluster.datasets["shapes"].prefix == "datasets/shapes/"
+
+
+class TestListPrices:
+    SPOT: dict[str, Any] = {  # noqa: RUF012 - read only
+        "instanceTypes": ["g6.xlarge", "g6.2xlarge"],
+        "purchase": {"spotPercent": 100, "maxPriceUsdPerHour": 0.6},
+    }
+
+    def test_are_the_nodes_to_read_where_a_new_one_replaces_none_of_them(self) -> None:
+        group = Cluster.from_json(cluster_document_of(settings_with(**self.SPOT))).groups["trainers"]
+        assert group.prices.keys() == {"g6.xlarge", "g6.2xlarge"}
+        # Spot costs no more than what the group pays at most.
+        assert group.prices["g6.xlarge"] == HourlyPrice(
+            on_demand_usd=0.8048, spot_low_usd=0.4104, spot_high_usd=0.6, as_of="2025-06-28"
+        )
+
+    def test_of_a_type_without_any_are_left_out(self) -> None:
+        config = {**minimal(), "region": "us-west-2", "network": {"availabilityZones": ["us-west-2a"]}}
+        config["gpuGroups"][0]["instanceTypes"] = ["g6e.48xlarge"]
+        assert Cluster.from_json(cluster_document_of(load("test", config))).groups["trainers"].prices == {}
+
+    @pytest.mark.parametrize("kind", ["on-demand", "spot"])
+    def test_that_are_new_change_cluster_json_and_nothing_that_a_node_boots_with(
+        self, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = settings_with(**self.SPOT)
+        before, cluster = boot(settings), cluster_document_of(settings)
+        row = kind, "g6.xlarge", "us-east-1"
+        changes = {"low_usd": 0.3, "high_usd": 0.3}
+        monkeypatch.setitem(PRICES, row, PRICES[row].model_copy(update=changes))
+        assert boot(settings) == before
+        assert cluster_document_of(settings) != cluster
 
 
 @pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod"])

@@ -268,7 +268,7 @@ class TestOutputs:
 
 
 class TestNodePrices:
-    def test_are_what_the_node_document_takes(self) -> None:
+    def test_are_what_cluster_json_takes(self) -> None:
         assert node_prices(["g6.xlarge"], "us-east-1") == {
             "g6.xlarge": {
                 "onDemandUsd": 0.8048,

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ..contracts import keys
 from ..contracts.base import D
+from ..contracts.cluster import Cluster
 from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
 from ..contracts.worker import WorkerEvent
@@ -44,6 +45,9 @@ class Board:
     def connect(cls, region: str, bucket: str) -> Board:
         """With time-outs for the agent's loop."""
         return cls(Store(boto3.client("s3", region_name=region, config=QUICK)), bucket)
+
+    def cluster(self) -> Cluster | None:
+        return self._read(Cluster, keys.cluster())
 
     def pointer(self, group: str) -> RunPointer | None:
         return self._read(RunPointer, keys.run_pointer(group))

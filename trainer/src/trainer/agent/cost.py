@@ -1,4 +1,5 @@
-"""What a run had of its nodes, and what that costs. Pure but for `UsageClock`, which reads this node's own clock.
+"""What a run had of its nodes, and what that costs. Pure but for `list_prices`, which reads cluster.json, and
+`UsageClock`, which reads this node's own clock.
 
 Each node's member report carries its own time and its own prices, so that they outlive the node and the leader needs
 to know nothing about other groups. `trainer run resume` deletes the reports; it keeps what they said in usage.json.
@@ -10,9 +11,27 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..contracts import keys
+from ..contracts.cluster import HourlyPrice
 from ..contracts.cost import LifeCycle, NodeHours, NodeUsage, RunCost, RunUsage
-from ..contracts.node_document import HourlyPrice
 from ..contracts.run import MemberReport
+from ..errors import ConfigurationError, StoreError
+from ..obs.logs import get_logger
+from .board import Board
+
+
+def list_prices(board: Board, group: str) -> Mapping[str, HourlyPrice]:
+    """By instance type. Without cluster.json there are none, and the log says so: no run fails for its price."""
+    try:
+        cluster = board.cluster()
+    except (StoreError, ConfigurationError) as error:
+        why = str(error)
+    else:
+        if cluster is not None and group in cluster.groups:
+            return cluster.groups[group].prices
+        why = f"s3://{board.bucket}/{keys.cluster()} does not tell of the group {group}"
+    get_logger().warning("the run's cost is not known", why=why)
+    return {}
 
 
 def node_usage(

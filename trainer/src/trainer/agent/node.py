@@ -13,7 +13,7 @@ from ..contracts.run import Member, Versions
 from ..obs.exporter import NodeState
 from ..store import Store
 from .board import Board
-from .cost import UsageClock
+from .cost import UsageClock, list_prices
 from .lifecycle import Lifecycle
 from .pace import Pace
 from .run_events import RunEvents
@@ -42,9 +42,10 @@ class Node:
     run_events: RunEvents | None = None  # None: nobody is told when a run is over
 
     def usage_clock(self, seconds_before: float) -> UsageClock:
-        """Begins to count this node's time with a run."""
+        """Begins to count this node's time with a run, at the list prices of now."""
         type_ = self.instance_type or self.document.promise.instance_type
-        return UsageClock(type_, self.life_cycle, self.document.prices, seconds_before)
+        prices = list_prices(self.board, self.document.group)
+        return UsageClock(type_, self.life_cycle, prices, seconds_before)
 
     def member(self, peer_port: int) -> Member:
         promise = self.document.promise

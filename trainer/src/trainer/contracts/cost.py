@@ -15,7 +15,7 @@ class NodeUsage(Document):
     """What a run had of one node, by that node's own clock, over all generations and restarts of its agent.
 
     It counts while the node is a member or prepares to be one: waiting for other members is paid too. Prices are
-    the node document's, USD an hour; None where they are not known.
+    cluster.json's, USD an hour; None where they are not known.
     """
 
     instance_type: str

@@ -83,15 +83,6 @@ class Scratch(ProgramDocument):
     path: str
 
 
-class HourlyPrice(ProgramDocument):
-    """List prices of one instance type, USD an hour; spot as a range, None where it is not known."""
-
-    on_demand_usd: float | None = None
-    spot_low_usd: float | None = None
-    spot_high_usd: float | None = None
-    as_of: str  # date of the older of the two
-
-
 class NodeDocument(ProgramDocument):
     schema_version: int = SCHEMA_VERSION
     stack: str
@@ -119,4 +110,3 @@ class NodeDocument(ProgramDocument):
         None  # not None: the node counts whether it trains, for the alarm that stops it
     )
     runs_topic_arn: str | None = None  # where the leader tells that a run finished or failed
-    prices: dict[str, HourlyPrice] = Field(default_factory=dict)  # by instance type
