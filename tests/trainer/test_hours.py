@@ -175,6 +175,23 @@ def test_a_run_that_used_its_hours_saves_and_its_nodes_leave_though_they_were_to
     assert again.state.get("trainer_generation") is None
 
 
+def test_an_agent_that_is_started_again_forgets_no_hour_of_its_run(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    """Its own report may be the only place that has them: no other member, no generation since."""
+    cloud = make_cloud(1)
+    (agent,) = cloud.boot_all()
+    cloud.run("lonely", nodes=1, steps=100_000, seconds=0.01)
+    wait_until(lambda: cloud.step("lonely") > 0, "a step")
+    agent.stop()
+    before = cloud.report("lonely", agent.id)
+    cloud.board.put_report("lonely", before.model_copy(update={"trained_seconds": DAY}))
+    cloud.boot(agent.id)
+    wait_until(lambda: cloud.generation("lonely") == 2, "the next generation")
+    generation, _ = cloud.board.generation("lonely")
+    assert generation is not None and generation.trained_seconds >= DAY
+
+
 def test_one_run_trains_on_a_spot_group_and_on_the_group_it_falls_back_to(
     make_cloud: Callable[[int], Cloud],
 ) -> None:

@@ -47,9 +47,7 @@ class Session:
     node_fault: Exit | None = None
     leave_code: Exit | None = None  # set when a stop for a notice or SIGTERM is complete
     released: bool = False  # the run's result lets its nodes go
-    _used_up: str | None = (
-        None  # why the workers were stopped for good: the run has trained as long as it may
-    )
+    _used_up: str | None = None  # why the workers were stopped for good: maxRunHours are over
     _earlier: RunUsage | None = None  # what the run had before it was resumed
     _trained: float = 0.0  # seconds of the run in all generations, as far as this node knows
     _trained_before: float = 0.0  # the same at the start of the generation that runs here
@@ -83,6 +81,7 @@ class Session:
             generation=old.generation if old else 0,
             exit_code=old.exit_code if old and old.state != "failed" else None,
             beat=old.beat + 1 if old else 0,
+            trained_seconds=old.trained_seconds if old else 0.0,
         )
         bind(run=run.name)
         node.state.clear("trainer_run_info")
