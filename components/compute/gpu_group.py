@@ -235,8 +235,12 @@ def _specification(
 
 
 def _instance_refresh(plan: GroupPlan) -> aws.autoscaling.GroupInstanceRefreshArgsDict:
-    """One old node leaves, through the terminating hook in which its run saves, before a new one comes: scarce
-    capacity would not be found for both at once.
+    """One node at a time. In a full group the old one leaves, through the terminating hook in which its run saves,
+    before a new one comes: scarce capacity would not be found for both at once.
+
+    In a group below its ``max_nodes`` the percentage keeps all, and Auto Scaling then launches the new one first: the
+    provider always writes a largest share, 100 if nothing is said, and with one written a group that it cannot replace
+    within both shares is one above its desired size for a while (API reference, RefreshPreferences, 2026).
     """
     return {
         "strategy": "Rolling",
@@ -244,7 +248,7 @@ def _instance_refresh(plan: GroupPlan) -> aws.autoscaling.GroupInstanceRefreshAr
             "min_healthy_percentage": least_healthy_percent(plan.max_nodes),
             "max_healthy_percentage": 100,
             "skip_matching": True,
-            "auto_rollback": True,
+            "auto_rollback": plan.rolls_back,
             "scale_in_protected_instances": "Refresh",
             "standby_instances": "Terminate",
         },

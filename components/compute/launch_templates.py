@@ -90,8 +90,8 @@ def _launch_template(
                 "ebs": {
                     "volume_type": "gp3",
                     "volume_size": plan.root_volume_gib,
-                        "iops": plan.root_volume_iops,
-                        "throughput": plan.root_volume_throughput_mibps,
+                    "iops": plan.root_volume_iops,
+                    "throughput": plan.root_volume_throughput_mibps,
                     "encrypted": "true",
                     "kms_key_id": node.kms_key_arn,
                     "delete_on_termination": "true",

@@ -58,6 +58,13 @@ class GroupPlan:
         return mixed is not None and mixed.on_demand_percent_above_base < 100
 
     @property
+    def rolls_back(self) -> bool:
+        """Whether a refresh that fails can go back: with an image that a parameter names, Auto Scaling refuses to begin
+        one that is to be rolled back (API reference, RefreshPreferences, AutoRollback, 2026).
+        """
+        return not self.image_id.startswith("resolve:ssm:")
+
+    @property
     def interfaces(self) -> tuple[NetworkInterface, ...]:
         """Of the preferred type."""
         return self.layouts[0].interfaces

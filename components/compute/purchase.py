@@ -77,8 +77,7 @@ def plan_reservation(reservation: Reservation | None) -> ReservedCapacity | None
 def least_healthy_percent(max_nodes: int) -> int:
     """Share of a group that an instance refresh keeps in service, so that never two nodes leave at once.
 
-    In a group of d nodes, at most ``max_nodes``, this leaves d - 1 in service, however Auto Scaling rounds.
-    Where it leaves all d, Auto Scaling still replaces one at a time (user guide, instance refresh: a group of one
-    instance is replaced too).
+    In a group of d nodes, at most ``max_nodes``, this leaves d - 1 in service or all d, however Auto Scaling rounds.
+    Where it leaves all d, Auto Scaling still replaces one at a time, and launches the new one first.
     """
     return -(-100 * (max_nodes - 1) // max_nodes)

@@ -25,6 +25,7 @@ PLACEMENT = "aws:ec2/placementGroup:PlacementGroup"
 EFA: dict[str, Any] = {"instanceTypes": ["p4d.24xlarge"], "zones": ["us-east-1a"]}
 TWO_LAYOUTS: dict[str, Any] = {"instanceTypes": ["g6e.12xlarge", "g6e.24xlarge"], "zones": ["us-east-1a"]}
 SPOT = {"spotPercent": 100}
+PINNED = {"amiId": "ami-0123456789abcdef0", "name": "an image", "date": "2026-11-30"}
 
 
 class TestSpot:
@@ -252,6 +253,15 @@ class TestARefresh:
     def test_takes_one_node_at_a_time_and_none_beside_it(self, max_nodes: int, percent: int) -> None:
         preferences = scaling_group(rollout="refresh", maxNodes=max_nodes)["instanceRefresh"]["preferences"]
         assert (preferences["minHealthyPercentage"], preferences["maxHealthyPercentage"]) == (percent, 100)
+
+    @pytest.mark.parametrize(
+        ("image", "rolled_back"), [({"pinned": PINNED}, True), ({}, False)], ids=["pinned", "parameter"]
+    )
+    def test_begins_whatever_names_the_image(self, image: dict[str, Any], rolled_back: bool) -> None:
+        """Auto Scaling refuses a refresh with a way back where the template names a parameter (API reference)."""
+        image = {"profile": "dlami-pytorch-ubuntu-24.04", "ssmParameter": "/images/pytorch", **image}
+        inputs = scaling_group(rollout="refresh", image=image)
+        assert inputs["instanceRefresh"]["preferences"]["autoRollback"] is rolled_back
 
     @pytest.mark.parametrize("purchase", [{}, SPOT])
     def test_that_is_rolled_back_goes_to_a_number(self, purchase: dict[str, Any]) -> None:
