@@ -22,14 +22,17 @@ class EncryptionKeyArgs:
     """Whose key it is: the alias is alias/<base name>, and this account's roles may use it."""
 
     retain: bool
-    """True: the key is protected and stays when the stack goes, as retained buckets cannot be read without
-    it.
+    """True: the key is protected and stays when the stack goes, as a retained bucket or file system cannot be
+    read without it.
     """
 
 
 def encryption_key_args(settings: Settings) -> EncryptionKeyArgs:
     """The key of a stack that makes its own."""
-    return EncryptionKeyArgs(names=stack_names(settings), retain=artifacts_are_retained(settings))
+    kept_file_system = settings.lustre is not None and settings.lustre.retain
+    return EncryptionKeyArgs(
+        names=stack_names(settings), retain=artifacts_are_retained(settings) or kept_file_system
+    )
 
 
 class EncryptionKey(pulumi.ComponentResource):
@@ -134,18 +137,22 @@ def key_policy(names: StackNames) -> str:
 
 def _file_system_loads_datasets(names: StackNames) -> dict[str, object]:
     """FSx for Lustre user guide, "Working with server-side encrypted Amazon S3 buckets". The role has the file
-    system's id in its name, which is not known before the key, hence the pattern.
+    system's id in its name, which is not known before the key, hence the pattern. The account as principal would
+    leave it to IAM, where a service-linked role has no right to any key and can be given none.
     """
     arn = f"arn:{partition(names.region)}:iam::{names.account_id}"
     role = "role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/AWSServiceRoleForFSxS3Access_*"
     return {
         "Sid": "FileSystemLoadsDatasets",
         "Effect": "Allow",
-        "Principal": {"AWS": [f"{arn}:root"]},
+        "Principal": {"AWS": ["*"]},
         "Action": ["kms:Decrypt", "kms:GenerateDataKey*", "kms:DescribeKey"],
         "Resource": "*",
         "Condition": {
-            "StringEquals": {"kms:ViaService": [f"s3.{names.region}.amazonaws.com"]},
+            "StringEquals": {
+                "kms:CallerAccount": [names.account_id],
+                "kms:ViaService": [f"s3.{names.region}.amazonaws.com"],
+            },
             "ArnLike": {"aws:PrincipalArn": [f"{arn}:{role}"]},
         },
     }
