@@ -58,7 +58,8 @@ class Lustre(pulumi.ComponentResource):
 
     What of it is decided at creation (EFA, deployment, subnet) replaces the file system when it changes; a retained
     one is protected from that. The links are made one after another, since FSx refuses a second one while a first
-    is being made.
+    is being made. They go when their dataset is read otherwise, also where the file system stays: a link left behind
+    would count towards the eight and be in the way of its successor. What it had loaded stays.
     """
 
     file_system_id: pulumi.Output[str]
@@ -103,7 +104,6 @@ class Lustre(pulumi.ComponentResource):
                     opts=pulumi.ResourceOptions(
                         parent=self,
                         depends_on=[*args.requires, *self.ready],
-                        retain_on_delete=plan.retain,
                         custom_timeouts=TIMEOUTS,
                     ),
                 )

@@ -91,6 +91,12 @@ class TestTheLinks:
         for n in (1, 2):
             assert f"lustre-d{n - 1}" in recorded().one(LINK, f"lustre-d{n}").depends_on
 
+    def test_they_go_with_their_dataset_also_where_the_file_system_stays(self) -> None:
+        """One that stayed would be in the way when the dataset is read through the file system again."""
+        for link in recorded(retain=True).of_type(LINK):
+            assert not link.request.retainOnDelete and not link.request.protect
+            assert "deleteDataInFilesystem" not in link.inputs
+
     def test_each_has_far_longer_than_the_ten_minutes_that_were_too_short(self) -> None:
         """Report E3 (eks-ml-kubeflow#112)."""
         for resource in (file_system(), *recorded().of_type(LINK)):
