@@ -146,7 +146,9 @@ class SecureBucket(pulumi.ComponentResource):
         if args.access_logs is not None:
             # S3 tries a delivery at once, so the target must be open to it.
             opts = pulumi.ResourceOptions.merge(
-                after_the_last(), pulumi.ResourceOptions(depends_on=args.access_logs.ready)
+                after_the_last(),
+                # Not kept with the bucket: where no logs are wanted any more, none may be written on.
+                pulumi.ResourceOptions(depends_on=args.access_logs.ready, retain_on_delete=False),
             )
             self.ready.append(
                 aws.s3.BucketLogging(
@@ -214,6 +216,8 @@ def _lifecycle(args: SecureBucketArgs) -> list[aws.s3.BucketLifecycleConfigurati
             "status": "Enabled",
             "filter": {"prefix": ""},
             "noncurrent_version_expiration": {"noncurrent_days": args.noncurrent_expiry_days},
+            # Else each pruned checkpoint leaves a marker for ever, and listing walks over all of them.
+            "expiration": {"expired_object_delete_marker": True},
         },
     ]
     if args.expiry_days is not None:

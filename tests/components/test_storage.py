@@ -95,6 +95,7 @@ class TestABucket:
         assert abort == {"daysAfterInitiation": 7}
         expiry = rules["expire-noncurrent-versions"]["noncurrentVersionExpiration"]
         assert expiry == {"noncurrentDays": 30}
+        assert rules["expire-noncurrent-versions"]["expiration"] == {"expiredObjectDeleteMarker": True}
         assert lifecycle["transitionDefaultMinimumObjectSize"] == "all_storage_classes_128K"
 
     @pytest.mark.parametrize("recording", [bucket, with_access_logs])
@@ -175,6 +176,13 @@ class TestAccessLogs:
     def test_none_are_written_where_none_are_wanted(self) -> None:
         assert access_logs_bucket_args(stack(accessLogs={"retentionDays": None})) is None
 
+    def test_a_retained_bucket_stops_writing_them_when_they_are_switched_off(self) -> None:
+        logging = with_access_logs().one("aws:s3/bucketLogging:BucketLogging")
+        assert not logging.request.retainOnDelete
+        assert (
+            with_access_logs().one("aws:s3/bucketPolicy:BucketPolicy", "data-tls-only").request.retainOnDelete
+        )
+
     @pytest.mark.parametrize("retain", [True, False])
     def test_they_stay_as_long_as_the_data(self, retain: bool) -> None:
         args = access_logs_bucket_args(stack(datasets=[{"name": "shapes", "retain": retain}]))
@@ -228,6 +236,12 @@ class TestTheKey:
         key = self.key().one("aws:kms/key:Key")
         assert key.request.protect and key.request.retainOnDelete
 
+    @pytest.mark.parametrize("retain", [True, False])
+    def test_stays_with_a_file_system_that_stays(self, retain: bool) -> None:
+        lustre = {"zone": "us-east-1a", "capacityGib": 1200, "retain": retain}
+        settings = stack(datasets=[{"name": "shapes", "retain": False, "readPath": "lustre"}], lustre=lustre)
+        assert encryption_key_args(settings).retain == retain
+
     def test_lets_auto_scaling_use_it_and_grant_it_to_volumes_only(self) -> None:
         statements = self.key().one("aws:kms/key:Key").policy()
         role = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
@@ -252,7 +266,12 @@ class TestTheKey:
             s for s in with_one.one("aws:kms/key:Key").policy() if s["Sid"] == "FileSystemLoadsDatasets"
         ]
         condition = statement["Condition"]
-        assert condition["StringEquals"] == {"kms:ViaService": ["s3.us-east-1.amazonaws.com"]}
+        # Not the account: a statement for it leaves the decision to IAM, which a service-linked role has no say in.
+        assert statement["Principal"] == {"AWS": ["*"]}
+        assert condition["StringEquals"] == {
+            "kms:CallerAccount": ["123456789012"],
+            "kms:ViaService": ["s3.us-east-1.amazonaws.com"],
+        }
         (role,) = condition["ArnLike"]["aws:PrincipalArn"]
         assert role.startswith("arn:aws:iam::123456789012:role/aws-service-role/s3.data-source.lustre.fsx.")
         assert "FileSystemLoadsDatasets" not in self.key().one("aws:kms/key:Key").inputs["policy"]
