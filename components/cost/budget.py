@@ -171,7 +171,9 @@ class StackBudget(pulumi.ComponentResource):
             name=stop,
             path=f"/{args.names.base_name}/",
             description="The function that stops the stack's groups when its budget is used up",
-            assume_role_policy=trust_policy("lambda.amazonaws.com", args.names.account_id),
+            # Without a condition on the account: Lambda's guide promises no aws:SourceAccount here, and a function
+            # can only be given a role of its own account.
+            assume_role_policy=trust_policy("lambda.amazonaws.com"),
             permissions_boundary=args.permission_boundary_arn,
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )

@@ -98,6 +98,8 @@ class TestBudget:
     def test_the_function_may_stop_these_groups_and_nothing_else(self, recording: Recording) -> None:
         role = recording.one("aws:iam/role:Role", "budget-stop-role")
         assert role.inputs["permissionsBoundary"] == f"arn:aws:iam::{ACCOUNT}:policy/boundary"
+        [trust] = role.policy("assumeRolePolicy")
+        assert trust["Principal"] == {"Service": ["lambda.amazonaws.com"]} and "Condition" not in trust
         stop, log = recording.one("aws:iam/rolePolicy:RolePolicy", "budget-stop-rights").policy()
         assert stop["Action"] == ["autoscaling:SuspendProcesses", "autoscaling:UpdateAutoScalingGroup"]
         assert stop["Resource"] == [
@@ -135,13 +137,14 @@ class TestRunEvents:
         assert topic.inputs["name"] == "gputrain-test-runs"
         told = [s for s in recording.of_type(SUBSCRIPTION) if s.parent == topic.parent]
         assert {s.inputs["endpoint"] for s in told} == {"a@example.org", "b@example.org"}
-        [document] = [
-            json.loads(o.inputs["content"])
+        documents = {
+            o.inputs["key"].partition("/")[0]: json.loads(o.inputs["content"])
             for o in recording.of_type("aws:s3/bucketObjectv2:BucketObjectv2")
-            if o.inputs["key"].startswith("groups/")
-        ]
-        assert document["runsTopicArn"] == f"arn:aws:sns:us-east-1:{ACCOUNT}:gputrain-test-runs"
-        assert document["prices"] == {
+            if "content" in o.inputs
+        }
+        assert documents["groups"]["runsTopicArn"] == f"arn:aws:sns:us-east-1:{ACCOUNT}:gputrain-test-runs"
+        # Where a new price replaces no node.
+        assert documents["cluster.json"]["groups"]["trainers"]["prices"] == {
             "g6.xlarge": {
                 "onDemandUsd": 0.8048,
                 "spotLowUsd": 0.4104,
@@ -149,6 +152,7 @@ class TestRunEvents:
                 "asOf": "2025-06-28",
             }
         }
+        assert "prices" not in documents["groups"]
 
     def test_it_is_encrypted_with_the_stacks_own_key_where_there_is_one(self) -> None:
         key = "arn:aws:mock:us-east-1:123456789012:encryption-key"
