@@ -13,8 +13,6 @@ from .faults import Fault, Path, info, warning
 from .group_model import GpuGroupSettings
 from .model import Settings
 
-# Interface endpoints of a stack without NAT, at least; the network plan lists them.
-PRIVATE_ENDPOINTS = 5
 GROUP_LIFECYCLE_HOOKS = 2  # launching and terminating
 CAPACITY_BLOCK_ACTIONS = 2  # scaled out at its start, in before its end
 GIB_PER_TIB = 1024
@@ -111,6 +109,8 @@ def _quota_key(type_: InstanceType, spot: bool) -> str:
 
 
 def _other_needs(s: Settings) -> list[QuotaNeed]:
+    from components.network.plan import interface_endpoints  # it reads settings: not at the top
+
     groups, network = s.gpu_groups, s.network
     needs: list[QuotaNeed] = []
 
@@ -124,8 +124,7 @@ def _other_needs(s: Settings) -> list[QuotaNeed]:
         need("internet-gateways", min(gateways, 1), "network")
         need("elastic-ips", gateways, "network", "nat")
         need("nat-gateways", min(gateways, 1), "network", "nat")
-        private = PRIVATE_ENDPOINTS if network.nat == "none" else 0
-        need("interface-endpoints", private + len(network.endpoints), "network", "endpoints")
+        need("interface-endpoints", len(interface_endpoints(s)), "network", "endpoints")
         need("gateway-endpoints", 1, "network")
     need("auto-scaling-groups", len(groups), "gpuGroups")
     need("launch-templates", len(groups), "gpuGroups")

@@ -108,6 +108,16 @@ class TestWhatIsTold:
             )
         ]
 
+    @pytest.mark.parametrize(
+        ("network", "endpoints"),
+        [({"nat": "none"}, 6), ({"nat": "none", "endpoints": ["ssm", "ecr.api"]}, 7)],
+    )
+    def test_endpoints_are_counted_as_the_network_makes_them(
+        self, network: dict[str, Any], endpoints: int
+    ) -> None:
+        changes: Changes = {("network", key): value for key, value in network.items()}
+        assert needs(changes)["interface-endpoints"] == endpoints
+
     def test_a_warning_where_aws_must_be_asked_for_more(self) -> None:
         zones = [f"us-east-1{letter}" for letter in "abcdef"]
         changes: Changes = {("network",): {"availabilityZones": zones, "nat": "per-az"}}
