@@ -143,6 +143,20 @@ def lustre_efa_has_its_least_capacity(s: Settings) -> Iterator[Fault]:
 
 
 @warning
+def auto_scaling_may_use_the_existing_key(s: Settings) -> Iterator[Fault]:
+    """Nodes have volumes under a key of yours, which Auto Scaling's service-linked role must be let use (Auto Scaling
+    user guide, key policy for encrypted volumes).
+    """
+    if s.kms.mode == "existing":
+        yield Fault(
+            ("kms", "keyArn"),
+            "nodes have volumes under this key, and each ends at its launch where Auto Scaling may not use it",
+            "its policy must let AWSServiceRoleForAutoScaling use it and create grants for AWS resources "
+            "(docs/security.md, Keys)",
+        )
+
+
+@warning
 def lustre_may_use_the_existing_key(s: Settings) -> Iterator[Fault]:
     """Links to buckets under a key of yours work only where its policy lets FSx's service-linked role decrypt."""
     if s.kms.mode == "existing" and any(dataset.read_path == "lustre" for dataset in s.datasets):
@@ -251,6 +265,7 @@ RULES = (
     lustre_metadata_iops_are_ones_that_fsx_takes,
     lustre_efa_is_of_persistent_2,
     lustre_efa_has_its_least_capacity,
+    auto_scaling_may_use_the_existing_key,
     lustre_may_use_the_existing_key,
     mounted_datasets_have_their_client_on_the_image,
     production_keeps_its_data,

@@ -109,6 +109,14 @@ CASES = [
         lustre(efa=True, capacityGib=19200, throughputMbpsPerTib=250),
     ),
     Case(
+        storage_rules.auto_scaling_may_use_the_existing_key,
+        {("kms",): {"mode": "existing", "keyArn": KEY}},
+        "gpu-training:kms.keyArn: nodes have volumes under this key, and each ends at its launch where Auto Scaling "
+        "may not use it; its policy must let AWSServiceRoleForAutoScaling use it and create grants for AWS resources "
+        "(docs/security.md, Keys)",
+        {("kms",): {"mode": "create"}},
+    ),
+    Case(
         storage_rules.lustre_may_use_the_existing_key,
         {**lustre(), ("kms",): {"mode": "existing", "keyArn": KEY}},
         "gpu-training:kms.keyArn: a file system loads datasets that are encrypted with this key; its policy must let "
@@ -215,6 +223,7 @@ def test_only_what_aws_refuses_stops_a_stack() -> None:
     assert {id_ for id_, level in told.items() if level == "warning"} == {
         "lustre-serves-a-dataset",
         "lustre-efa-has-its-least-capacity",
+        "auto-scaling-may-use-the-existing-key",
         "lustre-may-use-the-existing-key",
         "mounted-datasets-have-their-client-on-the-image",
     }
