@@ -33,8 +33,9 @@ class ClusterMonitoringArgs:
     """Days that Prometheus keeps its series."""
 
     alerts_topic_arn: pulumi.Input[str]
-    """The SNS topic that Alertmanager publishes to. Its pods need sns:Publish, Prometheus' pods
-    ec2:DescribeInstances, by the cluster's own way of giving roles to pods."""
+    """The SNS topic that Alertmanager publishes to. Its pods need sns:Publish, with a key of the stack's own also
+    kms:Decrypt and kms:GenerateDataKey on it; Prometheus' pods need ec2:DescribeInstances. All by the cluster's own way
+    of giving roles to pods."""
 
 
 class ClusterMonitoring(pulumi.ComponentResource):
