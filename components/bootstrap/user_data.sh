@@ -294,8 +294,10 @@ Type=oneshot
 ExecStart=-/usr/bin/nvidia-modprobe -c 0 -u
 TimeoutStartSec=60
 UNIT
-# Root's part of the disks, at each boot. It stays active, so that what serves a mount lives on; a fault of it keeps no
-# agent from starting. dlami-nvme.service is the unit of AWS's images that mounts the instance store.
+# Root's part of the disks, at each boot. What serves a mount is a process of this unit and must outlive it, also where
+# another mount failed or the time was up: hence RemainAfterExit and KillMode. A fault keeps no agent from starting, and
+# all of it ends well within the launching hook's 15 minutes. dlami-nvme.service is the unit of AWS's images that mounts
+# the instance store.
 cat >"$units/trainer-disks.service" <<UNIT
 [Unit]
 Description=Scratch space and mounted datasets
@@ -306,7 +308,9 @@ After=network-online.target local-fs.target dlami-nvme.service
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=$home/current/bin/python -I -m trainer.disks --document $document
-TimeoutStartSec=600
+KillMode=process
+TimeoutStartSec=480
+TimeoutStopSec=15
 UNIT
 unit=$units/trainer.service
 cat >"$unit.new" <<UNIT
@@ -335,6 +339,7 @@ OOMPolicy=continue
 StateDirectory=trainer
 ${scratch:+ReadWritePaths=-$scratch}
 UMask=0077
+LimitCORE=1
 LimitMEMLOCK=infinity
 LimitNOFILE=1048576
 TasksMax=infinity

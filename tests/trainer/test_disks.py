@@ -21,7 +21,7 @@ from trainer.contracts.lustre import LustreDocument
 from trainer.contracts.node_document import NodeDocument, Scratch
 from trainer.disks import scratch
 from trainer.disks.mounts import plan_mounts
-from trainer.disks.prepare import CommandFailed, Disks, Host
+from trainer.disks.prepare import COMMAND_SECONDS, CommandFailed, Disks, Host
 from trainer.disks.report import DisksReport, why_not_mounted
 from trainer.disks.scratch import MODEL, plan_scratch, read_lsblk
 from trainer.errors import StoreError
@@ -219,6 +219,7 @@ class FakeHost(Host):
     commands: list[tuple[str, ...]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     now: float = 0.0
+    hangs: bool = False  # every mount takes all the time that it is given
 
     def is_mount(self, path: str) -> bool:
         return path in self.mounted
@@ -235,8 +236,11 @@ class FakeHost(Host):
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def run(self, command: tuple[str, ...]) -> str:
+    def run(self, command: tuple[str, ...], limit_seconds: float = COMMAND_SECONDS) -> str:
         self.commands.append(command)
+        if self.hangs:
+            self.now += limit_seconds
+            raise CommandFailed(f"{command[0]} took longer than {limit_seconds:.0f} s")
         self.now += 1
         left = self.answers.get(command[0], [""])
         answer = left.pop(0) if len(left) > 1 else left[0]
@@ -332,6 +336,11 @@ class TestPreparing:
         assert report.failures == {node.path(name): "mount-s3 ended with 1: Forbidden" for name in "abcdefgh"}
         assert node.host.now < 330, "the hook takes a node for lost after 900 s"
 
+    def test_many_mounts_that_hang_end_before_the_unit_is_ended(self, node: Node) -> None:
+        node.host.hangs = True
+        report = node.prepare(None, **dict.fromkeys("abcdefgh", "mountpoint"))
+        assert len(report.failures) == 8 and node.host.now < 400, "the unit is ended after 480 s"
+
     def test_one_mount_that_fails_keeps_no_other_from_being_made(self, node: Node) -> None:
         node.host.answers["mount"] = [CommandFailed("no server")]
         report = node.prepare(None, a="lustre", b="mountpoint")
@@ -366,6 +375,29 @@ class TestPreparing:
         cache = node.scratch / "mountpoint-cache" / "corpus"
         assert cache.stat().st_mode & 0o777 == 0o700
         assert str(cache) in node.host.commands[0]
+
+
+class TestCommands:
+    def test_what_hangs_is_given_up_also_where_no_signal_ends_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As a mount that waits in the kernel for a server (state D): it is not waited for."""
+        killed: list[Any] = []
+        monkeypatch.setattr(subprocess.Popen, "kill", lambda process: killed.append(process))
+        try:
+            with pytest.raises(CommandFailed, match="sleep took longer than 0 s"):
+                Host().run(("sleep", "300"), limit_seconds=0.1)
+            assert killed[0].poll() is None
+        finally:
+            monkeypatch.undo()
+            for process in killed:
+                process.kill()
+                process.communicate()
+
+    def test_the_last_line_that_it_said_is_told(self) -> None:
+        with pytest.raises(CommandFailed, match=r"^sh ended with 3: no server$"):
+            Host().run(("sh", "-c", "echo mounting; echo no server >&2; exit 3"))
+        assert Host().run(("echo", "done")) == "done\n"
 
 
 class TestTheReport:
@@ -404,7 +436,7 @@ def test_one_disk_becomes_scratch_space_for_real_and_is_found_again(loop_device:
         def __init__(self, **more: Any) -> None:
             self.row = nvme(1) | {"name": f"/dev/{own}"} | more
 
-        def run(self, command: tuple[str, ...]) -> str:
+        def run(self, command: tuple[str, ...], limit_seconds: float = COMMAND_SECONDS) -> str:
             return lsblk(root_disk(), self.row) if command[0] == "lsblk" else super().run(command)
 
     def blkid(tag: str) -> str:

@@ -150,9 +150,12 @@ class TestTheUnit:
             f"ExecStart={bench.root}/opt/trainer/current/bin/python -I -m trainer.disks "
             f"--document {bench.root}/etc/trainer/node.json\n" in disks
         )
-        assert "Type=oneshot" in disks and "User=" not in disks and "TimeoutStartSec=600" in disks
-        # A mount's own process ends with the unit that it was started in.
-        assert "RemainAfterExit=yes" in disks
+        assert "Type=oneshot" in disks and "User=" not in disks
+        # A mount's own process is one of this unit's. When a start fails, and one mount is enough for that, systemd
+        # ends all that is left of the unit, which would take the good mounts with it (systemd.kill, KillMode=).
+        assert "RemainAfterExit=yes\n" in disks and "KillMode=process\n" in disks
+        # With the time to boot before it this is less than the launching hook's 900 s.
+        assert "TimeoutStartSec=480\n" in disks and "TimeoutStopSec=15\n" in disks
         assert not (bench.root / "etc/fstab").exists()
 
     def test_scratch_space_is_the_agents_to_write_and_need_not_be_there(
@@ -176,6 +179,12 @@ class TestTheUnit:
         self, unit: dict[str, list[str]]
     ) -> None:
         assert unit["OOMPolicy"] == ["continue"]
+
+    def test_a_crash_of_a_worker_leaves_no_trace_of_its_environment(self, unit: dict[str, list[str]]) -> None:
+        """Secrets are in it. systemd-coredump and apport write it down also where core dumps have the size 0; the
+        size 1 is the one at which the kernel calls neither (fs/coredump.c, coredump_pipe).
+        """
+        assert unit["LimitCORE"] == ["1"]
 
     def test_the_stop_limit_leaves_the_agent_time_to_save(self, unit: dict[str, list[str]]) -> None:
         assert unit["TimeoutStopSec"] == ["110"] and unit["KillMode"] == ["mixed"]

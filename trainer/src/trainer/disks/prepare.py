@@ -22,6 +22,7 @@ from .report import DisksReport
 from .scratch import LSBLK, Command, plan_scratch, read_lsblk
 
 COMMAND_SECONDS = 60.0
+LATE_SECONDS = 5.0  # of a command when patience is over: enough for one that works
 IMAGE_SECONDS = 60.0  # how long the image's own service may take to mount the disks
 # At boot the network and its names may be late, and a new file system's name is (awsome-distributed-ai#632, #678).
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0)
@@ -55,20 +56,24 @@ class Host:
     def log(self, line: str) -> None:
         print(line, flush=True)
 
-    def run(self, command: Command) -> str:
-        """Its output; raises CommandFailed."""
+    def run(self, command: Command, limit_seconds: float = COMMAND_SECONDS) -> str:
+        """Its output; raises CommandFailed. What is over its limit is killed and not waited for: a mount that hangs in
+        the kernel takes no signal.
+        """
+        pipe = subprocess.PIPE
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS
-            )
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
         except FileNotFoundError:
             raise CommandFailed(f"{command[0]} is not on the image") from None
+        try:
+            output, errors = process.communicate(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
-            raise CommandFailed(f"{command[0]} took longer than {COMMAND_SECONDS:.0f} s") from None
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise CommandFailed(f"{command[0]} ended with {done.returncode}: {said}")
-        return done.stdout
+            process.kill()
+            raise CommandFailed(f"{command[0]} took longer than {limit_seconds:.0f} s") from None
+        if process.returncode:
+            said = (errors.strip() or output.strip() or "it said nothing").splitlines()[-1]
+            raise CommandFailed(f"{command[0]} ended with {process.returncode}: {said}")
+        return output
 
 
 @dataclass
@@ -138,8 +143,12 @@ class Disks:
         Path(mount.path).mkdir(parents=True, exist_ok=True)
         if mount.cache is not None:
             _own_folder(Path(mount.cache), (os.getuid(), os.getgid()))
-        self._with_patience(lambda: self.host.run(mount.command))
+        self._with_patience(lambda: self.host.run(mount.command, self._limit_seconds()))
         self.host.log(f"disks: {mount.path}: mounted")
+
+    def _limit_seconds(self) -> float:
+        """Of one command: what is left of the time for everything, so that many that hang take no longer than one."""
+        return min(COMMAND_SECONDS, max(LATE_SECONDS, self._give_up_at - self.host.clock()))
 
     def _with_patience(self, action: Callable[[], T]) -> T:
         for pause in PAUSES_SECONDS:
