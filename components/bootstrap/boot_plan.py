@@ -77,7 +77,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             metrics_port=settings.monitoring.metrics_port,
             secrets=names.secrets,
             max_run_hours=group.max_run_hours,
-            idle_stop_minutes=group.idle_stop_minutes,
+            idle_stop_minutes=group.idle_alarm_minutes,
             runs_topic_arn=names.arn("sns", names.runs_topic),
         )
     )

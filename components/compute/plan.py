@@ -44,8 +44,11 @@ class GroupPlan:
     desired_nodes: int  # at creation only
     schedules: tuple[ScheduledAction, ...]
     fallback_group: str | None  # that an alarm scales out while this one lacks spot nodes
+    fallback_auto_scaling_group: str | None  # the same one's name in AWS
     fallback_steps: tuple[Step, ...]  # of this group as such a one; empty: nobody falls back to it
     idle_stop_minutes: int | None
+    # Of the alarm that reads its nodes' counts: its own, or that of the spot group that falls back to it.
+    idle_alarm_minutes: int | None
     max_run_hours: float | None
     refresh_on_change: bool
     tags: dict[
@@ -88,6 +91,7 @@ def plan_group(settings: Settings, group: GpuGroupSettings, now: datetime.dateti
     group_name = stack_names(settings).auto_scaling_group(group.name)
     profile = image_profile(group.image.profile)
     efa = uses_efa(group.efa, types, zones)
+    spot = _who_falls_back_to(settings, group)
     return GroupPlan(
         name=group.name,
         auto_scaling_group=group_name,
@@ -110,8 +114,12 @@ def plan_group(settings: Settings, group: GpuGroupSettings, now: datetime.dateti
         desired_nodes=nodes_at_creation(group, now),
         schedules=plan_schedules(group, now),
         fallback_group=group.fallback_group,
-        fallback_steps=_fallback_steps(settings, group),
+        fallback_auto_scaling_group=(
+            stack_names(settings).auto_scaling_group(group.fallback_group) if group.fallback_group else None
+        ),
+        fallback_steps=plan_fallback_steps(spot.max_nodes, group.min_nodes, group.max_nodes) if spot else (),
         idle_stop_minutes=group.idle_stop_minutes,
+        idle_alarm_minutes=spot.idle_stop_minutes if spot else group.idle_stop_minutes,
         max_run_hours=group.max_run_hours,
         refresh_on_change=group.rollout == "refresh",
         tags={
@@ -127,11 +135,9 @@ def zones_of(settings: Settings, group: GpuGroupSettings) -> tuple[str, ...]:
     return tuple(group.zones if group.zones is not None else settings.network.availability_zones)
 
 
-def _fallback_steps(settings: Settings, group: GpuGroupSettings) -> tuple[Step, ...]:
-    for spot in settings.gpu_groups:
-        if spot.fallback_group == group.name:  # a validator admits one
-            return plan_fallback_steps(spot.max_nodes, group.min_nodes, group.max_nodes)
-    return ()
+def _who_falls_back_to(settings: Settings, group: GpuGroupSettings) -> GpuGroupSettings | None:
+    """At most one does: a validator says so."""
+    return next((spot for spot in settings.gpu_groups if spot.fallback_group == group.name), None)
 
 
 def manual_rollouts(plans: Sequence[GroupPlan]) -> str | None:

@@ -88,13 +88,14 @@ def plan_fallback_steps(max_lacking: int, min_nodes: int, max_nodes: int) -> tup
     """How many nodes a fall-back group has by the number of nodes that a spot group lacks, at most 20 steps.
 
     The alarm's value is that number above a threshold of 0, averaged over minutes; it is rounded to the nearest
-    whole number, at least 1. The group gets its least size and as many nodes more as are lacking, up to its
-    largest size. Where there are more numbers than steps, several share one, and the group gets what the largest
-    of them needs.
+    whole number. The group gets its least size and as many nodes more as are lacking, up to its largest size: none
+    where nothing is lacking any more, which the alarm tells for some minutes yet. Where there are more numbers than
+    steps, several share one, and the group gets what the largest of them needs.
     """
     most = max(1, min(max_lacking, max_nodes - min_nodes))
-    width = -(-most // MOST_STEPS)
-    lasts = [min(most, last) for last in range(width, most + width, width)]  # of the numbers in each step
+    width = -(-most // (MOST_STEPS - 1))
+    # The last of the numbers in each step.
+    lasts = [0, *(min(most, last) for last in range(width, most + width, width))]
     bounds = [0.0, *(last + 0.5 for last in lasts[:-1]), None]
     return tuple(
         Step(lower, upper, min(max_nodes, min_nodes + last))

@@ -13,10 +13,20 @@ from .plan import GroupPlan
 
 def watched_group(plan: GroupPlan, groups: Mapping[str, GpuGroup]) -> WatchedGroup:
     """The group for the alarms; ``groups`` has every group of the stack by its name in the configuration."""
-    actions: dict[str, AlarmActions] = {}
-    if plan.fallback_group is not None:
-        policies = groups[plan.fallback_group].policy_arns
-        actions["spot-short"] = AlarmActions([policies[FALLBACK_RAISE]], [policies[FALLBACK_END]])
-    if plan.idle_stop_minutes is not None:
-        actions["idle"] = AlarmActions([groups[plan.name].policy_arns[IDLE_STOP]])
-    return WatchedGroup(plan.auto_scaling_group, plan.buys_spot, plan.idle_stop_minutes, actions)
+    own, actions = groups[plan.name], dict[str, AlarmActions]()
+    fallback = None if plan.fallback_group is None else groups[plan.fallback_group]
+    idle_stop = [own.policy_arns[IDLE_STOP]] if plan.idle_stop_minutes is not None else []
+    if fallback is not None:
+        end = fallback.policy_arns[FALLBACK_END]
+        actions["spot-short"] = AlarmActions([fallback.policy_arns[FALLBACK_RAISE]], [end])
+        idle_stop += [end] if idle_stop else []
+    if idle_stop:
+        actions["idle"] = AlarmActions(idle_stop)
+    return WatchedGroup(
+        plan.auto_scaling_group,
+        plan.buys_spot,
+        plan.idle_stop_minutes,
+        plan.fallback_auto_scaling_group,
+        actions,
+        [own, fallback] if fallback else [own],
+    )

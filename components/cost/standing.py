@@ -98,6 +98,7 @@ def _alarm_metrics(settings: Settings) -> int:
             group.name,
             buys_spot=group.purchase.spot_percent > 0,
             idle_stop_minutes=group.idle_stop_minutes,
+            fallback_group=group.fallback_group,
         )
     ]
     return sum(max(1, len(alarm.metrics)) for alarm in alarms)

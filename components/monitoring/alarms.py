@@ -1,27 +1,32 @@
 """The CloudWatch alarms of a group, as plain values.
 
 Group metrics arrive once a minute while the group has metrics collection enabled. A node counts as in service only
-after its self-check, so that every limit here is longer than a boot.
+after its self-check, so that a limit on missing nodes is longer than most boots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 NAMESPACE = "GpuTraining"  # the agent's and user data's own counts
 NODES_TRAINING = "NodesTraining"  # 1 a minute of each node that trains, 0 of each other
+# Several counts of a node lie in each period. At a minute, every few hours one has none: a node counts a little more
+# rarely than once a minute, and a stop after a day would never come.
+IDLE_PERIOD_SECONDS = 300
 RUNBOOK = "See docs/runbooks.md#"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with the group as its dimension, under the id that the expression uses."""
+    """A metric with a group as its dimension, under the id that the expression uses."""
 
     id: str
     name: str
     namespace: str = "AWS/AutoScaling"
     statistic: str = "Average"
+    of: str | None = None  # the Auto Scaling group; None: the alarm's own
 
 
 @dataclass(frozen=True)
@@ -35,16 +40,23 @@ class Alarm:
     datapoints_to_alarm: int
     period_seconds: int
     event: str | None = None  # a count of NAMESPACE of which one is too many
-    metrics: tuple[Metric, ...] = ()  # of the group, for the expression
+    metrics: tuple[Metric, ...] = ()  # for the expression
     expression: str | None = None  # more than zero is too much
     label: str = ""  # what the expression counts
     end_is_told: bool = True
 
 
 def group_alarms(
-    auto_scaling_group: str, *, buys_spot: bool, idle_stop_minutes: int | None = None
+    auto_scaling_group: str,
+    *,
+    buys_spot: bool,
+    idle_stop_minutes: int | None = None,
+    fallback_group: str | None = None,
 ) -> list[Alarm]:
-    """What can be wrong with a group, and that nobody uses it. The order is stable."""
+    """What can be wrong with a group, and that nobody uses it. The order is stable.
+
+    ``fallback_group`` is the Auto Scaling group whose nodes train in the place of this one's: both are idle, or none.
+    """
     alarms = [
         Alarm(
             role="node-missing",
@@ -90,26 +102,46 @@ def group_alarms(
             )
         )
     if idle_stop_minutes is not None:
-        alarms.append(
-            Alarm(
-                role="idle",
-                description=f"No node of {auto_scaling_group} trained for {idle_stop_minutes} minutes: it is scaled "
-                "to zero.",
-                # A count that does not arrive says nothing about training, and stops nobody.
-                treat_missing_data="notBreaching",
-                evaluation_periods=idle_stop_minutes,
-                datapoints_to_alarm=idle_stop_minutes,
-                period_seconds=60,
-                metrics=(
-                    _IN_SERVICE,
-                    Metric("training", NODES_TRAINING, namespace=NAMESPACE, statistic="Maximum"),
-                ),
-                expression="IF(in_service > 0 AND training < 1, 1, 0)",
-                label="idle",
-                end_is_told=False,  # there are no nodes any more
-            )
-        )
+        groups = [auto_scaling_group, *([fallback_group] if fallback_group else [])]
+        alarms.append(_idle(groups, idle_stop_minutes))
     return alarms
+
+
+def _idle(groups: Sequence[str], minutes: int) -> Alarm:
+    """Nodes are in service, none boots, and none trains: a run that waits for a node that is on its way is not idle.
+
+    SUM and MAX of a list leave out what has no data, such as the counts of a group without nodes. Where nobody counts,
+    the expression has no data, which says nothing about training and stops nobody.
+    """
+    metrics: list[Metric] = []
+    for place, group in enumerate(groups):
+        metrics += [
+            # The least of a period: a node that came within it has not been idle for all of it.
+            Metric(f"in_service{place}", "GroupInServiceInstances", statistic="Minimum", of=group),
+            Metric(f"pending{place}", "GroupPendingInstances", statistic="Maximum", of=group),
+            Metric(f"training{place}", NODES_TRAINING, NAMESPACE, "Maximum", of=group),
+        ]
+    ids = [metric.id for metric in metrics]
+    in_service, pending = _over("SUM", ids[0::3]), _over("SUM", ids[1::3])
+    training = _over("MAX", ids[2::3])
+    periods = -(-minutes * 60 // IDLE_PERIOD_SECONDS)
+    return Alarm(
+        role="idle",
+        description=f"No node of {' and '.join(groups)} trained for {minutes} minutes: scaled in.",
+        treat_missing_data="notBreaching",
+        evaluation_periods=periods,
+        datapoints_to_alarm=periods,
+        period_seconds=IDLE_PERIOD_SECONDS,
+        metrics=tuple(metrics),
+        expression=f"IF({in_service} > 0 AND {pending} < 1 AND {training} < 1, 1, 0)",
+        label="idle",
+        end_is_told=False,  # there are no nodes any more
+    )
+
+
+def _over(function: str, ids: Sequence[str]) -> str:
+    """The function over the groups; of one group its metric itself, since of a single series it is one number."""
+    return ids[0] if len(ids) == 1 else f"{function}([{', '.join(ids)}])"
 
 
 _IN_SERVICE = Metric("in_service", "GroupInServiceInstances")

@@ -14,7 +14,7 @@ from .alarms import NAMESPACE, RUNBOOK, Alarm, dashboard_body, group_alarms
 
 @dataclass(frozen=True)
 class AlarmActions:
-    """ARNs of what CloudWatch calls, such as scaling policies; once a minute while the alarm lasts, once at its end."""
+    """ARNs of what CloudWatch calls. Scaling policies are called again each minute for as long as the state lasts."""
 
     in_alarm: Sequence[pulumi.Input[str]] = ()
     when_over: Sequence[pulumi.Input[str]] = ()
@@ -33,8 +33,16 @@ class WatchedGroup:
     idle_stop_minutes: int | None = None
     """Minutes without training after which an alarm calls the policy that scales to zero. None: no such alarm."""
 
+    fallback_group: str | None = None
+    """The Auto Scaling group whose nodes train in the place of this one's, plain. None: there is none."""
+
     actions: Mapping[str, AlarmActions] = field(default_factory=dict)
     """By the alarm's role, what it does besides telling people. Empty: nothing."""
+
+    requires: Sequence[pulumi.Resource] = ()
+    """The groups themselves: before they exist there are no counts, and an alarm that takes this for a fault would call
+    people at each creation and at each deletion of a stack.
+    """
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,9 @@ class CloudWatch(pulumi.ComponentResource):
                 group.auto_scaling_group,
                 buys_spot=group.buys_spot,
                 idle_stop_minutes=group.idle_stop_minutes,
+                fallback_group=group.fallback_group,
             ):
-                self._alarm(group.auto_scaling_group, alarm, group.actions.get(alarm.role, AlarmActions()))
+                self._alarm(group, alarm)
 
     def _topic(self) -> pulumi.Output[str]:
         """A topic that only this account's alarms, and what the account allows by IAM, publish to.
@@ -170,13 +179,13 @@ class CloudWatch(pulumi.ComponentResource):
         )
         return topic.arn
 
-    def _alarm(self, group: str, alarm: Alarm, actions: AlarmActions) -> None:
-        dimensions = {"AutoScalingGroupName": group}
+    def _alarm(self, watched: WatchedGroup, alarm: Alarm) -> None:
+        group, actions = watched.auto_scaling_group, watched.actions.get(alarm.role, AlarmActions())
         if alarm.event is not None:
             what = {
                 "namespace": NAMESPACE,
                 "metric_name": alarm.event,
-                "dimensions": dimensions,
+                "dimensions": {"AutoScalingGroupName": group},
                 "statistic": "Sum",
                 "period": alarm.period_seconds,
                 "threshold": 1,
@@ -189,7 +198,7 @@ class CloudWatch(pulumi.ComponentResource):
                     "metric": {
                         "namespace": metric.namespace,
                         "metric_name": metric.name,
-                        "dimensions": dimensions,
+                        "dimensions": {"AutoScalingGroupName": metric.of or group},
                         "stat": metric.statistic,
                         "period": alarm.period_seconds,
                     },
@@ -218,7 +227,7 @@ class CloudWatch(pulumi.ComponentResource):
             alarm_actions=[self.alerts_topic_arn, *actions.in_alarm],
             ok_actions=[*([self.alerts_topic_arn] if alarm.end_is_told else []), *actions.when_over],
             tags={"Name": f"{group}-{alarm.role}"},
-            opts=self._child,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*watched.requires]),
             **what,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from components.compute.scaling import BLOCK_LEAVES_MINUTES
 from components.monitoring import alarms
 from localcloud.provider.tables import AWS
 from tests.components.kit import Recording, record_program
-from tests.components.test_gpu_group import GROUP, HOOK, TEMPLATE, group, scaling_group, template
+from tests.components.test_gpu_group import GROUP, HOOK, OBJECT, TEMPLATE, group, scaling_group, template
 from tests.unit.stack_files import minimal
 from tests.unit.test_settings_capacity_rules import EVENING, IN_BLOCK, RESERVED
 from tests.unit.test_settings_purchase_rules import with_fallback
@@ -200,7 +201,8 @@ class TestAFallBack:
             assert found.inputs["adjustmentType"] == "ExactCapacity"
             assert "on-demand-group" in found.depends_on
         assert policies["fallback-raise"].inputs["stepAdjustments"] == [
-            {"metricIntervalLowerBound": "0", "metricIntervalUpperBound": "1.5", "scalingAdjustment": 2},
+            {"metricIntervalLowerBound": "0", "metricIntervalUpperBound": "0.5", "scalingAdjustment": 1},
+            {"metricIntervalLowerBound": "0.5", "metricIntervalUpperBound": "1.5", "scalingAdjustment": 2},
             {"metricIntervalLowerBound": "1.5", "scalingAdjustment": 3},
         ]
         assert policies["fallback-end"].inputs["stepAdjustments"] == [
@@ -220,10 +222,36 @@ class TestAFallBack:
         assert all(len(found.inputs["alarmActions"]) == 1 for found in others)
         assert "gputrain-test-on-demand-spot-short" not in alarms
 
+    def test_is_left_together_with_its_spot_group_when_nobody_trains_on_either(self) -> None:
+        """Else a run that ends while spot is short leaves the alarm on, and it raises the fall-back for ever."""
+        recording = whole(with_fallback({"idleStopMinutes": 30}, minNodes=1))
+        alarms = {found.inputs["name"]: found for found in recording.of_type(ALARM)}
+        assert "gputrain-test-on-demand-idle" not in alarms
+        idle = alarms["gputrain-test-trainers-idle"]
+        assert {"trainers-idle-stop", "on-demand-fallback-end"} <= idle.depends_on
+        assert len(idle.inputs["alarmActions"]) == 3  # the topic, and a policy of each group
+        read = {
+            query["metric"]["dimensions"]["AutoScalingGroupName"]
+            for query in idle.inputs["metricQueries"][:-1]
+        }
+        assert read == {"gputrain-test-trainers", "gputrain-test-on-demand"}
+        for found in recording.of_type(OBJECT):
+            if found.inputs["key"].startswith(
+                "groups/"
+            ):  # nodes of both count, or the alarm would see nobody train
+                assert json.loads(found.inputs["content"])["idleStopMinutes"] == 30
+
     def test_is_no_part_of_a_mixed_group(self) -> None:
         assert not whole(
             {("gpuGroups",): [{**minimal()["gpuGroups"][0], "purchase": {"spotPercent": 50}}]}
         ).of_type(POLICY)
+
+
+def test_alarms_come_after_their_group_and_go_before_it() -> None:
+    """Without its counts a group looks as if it had lost all nodes: people would be called at each creation."""
+    recording = whole({})
+    found = recording.of_type(ALARM)
+    assert found and all("trainers-group" in one.depends_on for one in found)
 
 
 class TestIdleStop:

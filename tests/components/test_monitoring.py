@@ -9,6 +9,7 @@ import pulumi
 import pulumi_aws as aws
 import pytest
 import yaml
+from trainer.agent.hours import COUNT_SECONDS
 
 from components.monitoring import rule_groups
 from components.monitoring.chart_values import CHART_VERSION
@@ -123,28 +124,57 @@ class TestCloudWatch:
 
     def test_an_idle_group_is_one_with_nodes_of_which_none_trained_for_that_long(self) -> None:
         policy = "arn:aws:autoscaling:us-east-1:123456789012:scalingPolicy:1"
-        group = WatchedGroup("lab-dev-idle", False, 45, {"idle": AlarmActions([policy])})
+        group = WatchedGroup("lab-dev-idle", False, 45, actions={"idle": AlarmActions([policy])})
         inputs = alarm(run([group]), "lab-dev-idle-idle")
         queries = {query["id"]: query for query in inputs["metricQueries"]}
-        assert queries["judged"]["expression"] == "IF(in_service > 0 AND training < 1, 1, 0)"
+        judged = queries.pop("judged")
+        # A node that is on its way is what a run waits for.
+        assert judged["expression"] == "IF(in_service0 > 0 AND pending0 < 1 AND training0 < 1, 1, 0)"
         read = {
             key: (query["metric"]["namespace"], query["metric"]["metricName"], query["metric"]["stat"])
             for key, query in queries.items()
-            if key != "judged"
         }
         assert read == {
-            "in_service": ("AWS/AutoScaling", "GroupInServiceInstances", "Average"),
-            "training": ("GpuTraining", "NodesTraining", "Maximum"),
+            "in_service0": ("AWS/AutoScaling", "GroupInServiceInstances", "Minimum"),
+            "pending0": ("AWS/AutoScaling", "GroupPendingInstances", "Maximum"),
+            "training0": ("GpuTraining", "NodesTraining", "Maximum"),
         }
-        assert {query["metric"]["period"] for key, query in queries.items() if key != "judged"} == {60}
-        assert (inputs["evaluationPeriods"], inputs["datapointsToAlarm"]) == (45, 45)
+        assert {query["metric"]["dimensions"]["AutoScalingGroupName"] for query in queries.values()} == {
+            "lab-dev-idle"
+        }
         # Counts that do not arrive stop nobody.
         assert inputs["treatMissingData"] == "notBreaching"
         assert inputs["alarmActions"] == [OWN_TOPIC_ARN, policy] and inputs["okActions"] == []
 
+    def test_a_group_and_its_fall_back_are_idle_together(self) -> None:
+        """SUM and MAX of a list leave out what has no data: spot nodes that were never had count nothing."""
+        group = WatchedGroup("lab-dev-spot", True, 30, "lab-dev-other")
+        inputs = alarm(run([group]), "lab-dev-spot-idle")
+        judged = inputs["metricQueries"][-1]
+        assert judged["expression"] == (
+            "IF(SUM([in_service0, in_service1]) > 0 AND SUM([pending0, pending1]) < 1 "
+            "AND MAX([training0, training1]) < 1, 1, 0)"
+        )
+        groups = [
+            query["metric"]["dimensions"]["AutoScalingGroupName"] for query in inputs["metricQueries"][:-1]
+        ]
+        assert groups == ["lab-dev-spot"] * 3 + ["lab-dev-other"] * 3
+
+    @pytest.mark.parametrize("minutes", [10, 12, 45, 1440])
+    def test_idleness_is_counted_over_several_counts_of_a_node(self, minutes: int) -> None:
+        """A node that counts a little more rarely than each minute leaves some minutes out, and one is enough to begin
+        anew: after a day no group would ever be stopped.
+        """
+        inputs = alarm(run([WatchedGroup("lab-dev-idle", False, minutes)]), "lab-dev-idle-idle")
+        (period,) = {query["metric"]["period"] for query in inputs["metricQueries"][:-1]}
+        assert period >= 3 * COUNT_SECONDS
+        assert 0 <= inputs["evaluationPeriods"] * period - minutes * 60 < period
+        assert inputs["datapointsToAlarm"] == inputs["evaluationPeriods"]
+        assert inputs["evaluationPeriods"] * period <= 86400  # PutMetricAlarm
+
     def test_an_alarm_calls_what_it_is_given_beside_telling_people(self) -> None:
         actions = {"spot-short": AlarmActions(["arn:raise"], ["arn:end"])}
-        recording = run([WatchedGroup("lab-dev-mixed", True, None, actions)])
+        recording = run([WatchedGroup("lab-dev-mixed", True, actions=actions)])
         for resource in recording.of_type(ALARM):
             short = resource.inputs["name"].endswith("spot-short")
             assert resource.inputs["alarmActions"] == [OWN_TOPIC_ARN, *(["arn:raise"] if short else [])]

@@ -130,14 +130,19 @@ sizes = st.tuples(st.integers(1, 200), st.integers(0, 50), st.integers(1, 200)).
 
 class TestTheStepsOfAFallBack:
     def test_of_a_small_group_are_one_for_each_node_that_is_lacking(self) -> None:
-        assert plan_fallback_steps(3, 0, 4) == (Step(0.0, 1.5, 1), Step(1.5, 2.5, 2), Step(2.5, None, 3))
+        assert plan_fallback_steps(3, 0, 4) == (
+            Step(0.0, 0.5, 0),
+            Step(0.5, 1.5, 1),
+            Step(1.5, 2.5, 2),
+            Step(2.5, None, 3),
+        )
 
     def test_begin_at_the_groups_least_size_and_end_at_its_largest(self) -> None:
-        assert [step.nodes for step in plan_fallback_steps(8, 2, 5)] == [3, 4, 5]
+        assert [step.nodes for step in plan_fallback_steps(8, 2, 5)] == [2, 3, 4, 5]
 
     def test_of_a_large_group_are_twenty_that_round_up(self) -> None:
         steps = plan_fallback_steps(64, 0, 64)
-        assert len(steps) == 16 and steps[0] == Step(0.0, 4.5, 4) and steps[-1] == Step(60.5, None, 64)
+        assert len(steps) == 17 and steps[1] == Step(0.5, 4.5, 4) and steps[-1] == Step(60.5, None, 64)
 
     @given(sizes)
     def test_cover_every_shortage_once_with_twenty_steps_at_most(self, drawn: tuple[int, int, int]) -> None:
@@ -157,9 +162,9 @@ class TestTheStepsOfAFallBack:
         wanted = min(most_nodes, least_nodes + lacking)
         nodes = nodes_for(steps, lacking)
         assert wanted <= nodes <= most_nodes
-        if min(most, most_nodes - least_nodes) <= MOST_STEPS:
+        if min(most, most_nodes - least_nodes) < MOST_STEPS:
             assert nodes == wanted
-        assert nodes <= wanted + min(most, most_nodes - least_nodes) // MOST_STEPS
+        assert nodes <= wanted + min(most, most_nodes - least_nodes) // (MOST_STEPS - 1)
         assert nodes_for(steps, lacking + 1) >= nodes  # more is lacking, never fewer nodes
 
     @given(sizes, st.floats(0.01, 300))
@@ -167,7 +172,13 @@ class TestTheStepsOfAFallBack:
         self, drawn: tuple[int, int, int], lacking: float
     ) -> None:
         steps = plan_fallback_steps(*drawn)
-        assert nodes_for(steps, lacking) == nodes_for(steps, max(1, int(lacking + 0.5)))
+        assert nodes_for(steps, lacking) == nodes_for(steps, int(lacking + 0.5))
+
+    @given(sizes)
+    def test_are_the_groups_least_size_while_the_alarm_outlasts_the_shortage(
+        self, drawn: tuple[int, int, int]
+    ) -> None:
+        assert nodes_for(plan_fallback_steps(*drawn), 0.0) == drawn[1]
 
     @given(st.integers(0, 100), st.floats(-100, 100))
     def test_of_a_fixed_size_have_it_at_any_value(self, nodes: int, value: float) -> None:
@@ -181,7 +192,7 @@ class TestWhoFallsBackToWhom:
         config["gpuGroups"] = with_fallback({"maxNodes": 8}, maxNodes=3)["gpuGroups",]
         found = plans(config)
         assert found["trainers"].fallback_group == "on-demand" and found["trainers"].fallback_steps == ()
-        assert [step.nodes for step in found["on-demand"].fallback_steps] == [1, 2, 3]
+        assert [step.nodes for step in found["on-demand"].fallback_steps] == [0, 1, 2, 3]
 
     def test_a_mixed_group_falls_back_to_nobody(self) -> None:
         found = plans(
