@@ -14,7 +14,7 @@ from .alarms import NAMESPACE, RUNBOOK, Alarm, dashboard_body, group_alarms
 
 @dataclass(frozen=True)
 class AlarmActions:
-    """ARNs of what CloudWatch calls. Scaling policies are called again each minute for as long as the state lasts."""
+    """ARNs of what CloudWatch calls. Scaling policies are called again each minute while the alarm lasts."""
 
     in_alarm: Sequence[pulumi.Input[str]] = ()
     when_over: Sequence[pulumi.Input[str]] = ()

@@ -36,12 +36,25 @@ def reservation_is_in_the_groups_zone(
 
 
 def reservation_holds_the_group(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    """A launch into a full reservation fails."""
-    if group.reservation is not None and group.max_nodes > group.reservation.count:
+    """A launch into a full reservation fails; groups of one reservation fill it together."""
+    reservation = group.reservation
+    if reservation is None:
+        return
+    if group.max_nodes > reservation.count:
         yield Fault(
             (*at, "maxNodes"),
-            f"{group.max_nodes} nodes, the reservation holds {group.reservation.count}",
-            f"at most {group.reservation.count}",
+            f"{group.max_nodes} nodes, the reservation holds {reservation.count}",
+            f"at most {reservation.count}",
+        )
+        return
+    sharing = [one for one in settings.gpu_groups if one.reservation and one.reservation.id == reservation.id]
+    total = sum(one.max_nodes for one in sharing)
+    if total > reservation.count and group.name != sharing[0].name:
+        yield Fault(
+            (*at, "maxNodes"),
+            f"{', '.join(one.name for one in sharing)} launch into {reservation.id}: {total} nodes, it holds "
+            f"{reservation.count}",
+            f"at most {reservation.count} together",
         )
 
 
@@ -84,10 +97,10 @@ def capacity_block_has_its_times(group: GpuGroupSettings, at: Path, settings: Se
         if text is None:
             yield Fault((*path, key), "a capacity block needs it", "write its time in UTC, as EC2 shows it")
             continue
-        try:
-            times[key] = datetime.datetime.fromisoformat(text.removesuffix("Z"))
-        except ValueError as wrong:
-            yield Fault((*path, key), f"'{text}' is no time: {wrong}", "such as 2027-01-11T11:30:00Z")
+        if (time := _time(text)) is None:
+            yield Fault((*path, key), f"'{text}' is no day and hour", "such as 2027-01-11T11:30:00Z")
+        else:
+            times[key] = time
     if len(times) < 2:
         return
     length = times["endsAt"] - times["startsAt"]
@@ -150,8 +163,29 @@ def capacity_block_has_no_placement_group(
 @warning
 def capacity_block_is_paid_for(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """A block is paid up front, and nothing scales its group out again within its time."""
-    if _block(group) is not None and group.idle_stop_minutes is not None:
+    if _block(group) is None:
+        return
+    if group.idle_stop_minutes is not None:
         yield Fault((*at, "idleStopMinutes"), "a stop of a capacity block's nodes saves nothing", "remove it")
+    if group.schedules:
+        yield Fault(
+            (*at, "schedules"),
+            "a capacity block's nodes cost the same at any size, and outside its time every launch fails",
+            "remove them: startsAt and endsAt set the size",
+        )
+
+
+@warning
+def capacity_block_is_not_over(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """A block that ended launches nothing; the group of one that is over has no nodes and gets none."""
+    block = _block(group)
+    end = None if block is None or block.ends_at is None else _time(block.ends_at)
+    if end is not None and end < datetime.datetime.now(datetime.timezone.utc):
+        yield Fault(
+            (*at, "reservation", "endsAt"),
+            f"the capacity block ended at {end:%Y-%m-%d %H:%M} UTC: the group stays empty",
+            "write the next block's id and times, or remove the group",
+        )
 
 
 def schedules_have_names_of_their_own(
@@ -212,6 +246,36 @@ def schedules_keep_within_the_group(group: GpuGroupSettings, at: Path, settings:
             yield Fault(path, "minNodes, desiredNodes and maxNodes are not in order", "from small to large")
 
 
+def schedules_leave_each_other_room(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """What one sets stays until another sets it; Auto Scaling refuses an action whose size is then out of bounds."""
+    least = max((one for one in group.schedules if one.min_nodes is not None), key=_least, default=None)
+    most = min((one for one in group.schedules if one.max_nodes is not None), key=_most, default=None)
+    for place, schedule in enumerate(group.schedules):
+        path, nodes = (*at, "schedules", place, "desiredNodes"), schedule.desired_nodes
+        if nodes is None:
+            continue
+        if most is not None and schedule.max_nodes is None and nodes > _most(most):
+            yield Fault(
+                path,
+                f"{nodes} is above maxNodes {most.max_nodes}, which '{most.name}' sets",
+                "write maxNodes here too, or desiredNodes in place of it there",
+            )
+        if least is not None and schedule.min_nodes is None and nodes < _least(least):
+            yield Fault(
+                path,
+                f"{nodes} is below minNodes {least.min_nodes}, which '{least.name}' sets",
+                "write minNodes here too, or desiredNodes in place of it there",
+            )
+
+
+def _least(schedule: Schedule) -> int:
+    return schedule.min_nodes or 0
+
+
+def _most(schedule: Schedule) -> int:
+    return schedule.max_nodes or 0
+
+
 def idle_stop_may_empty_the_group(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """Auto Scaling never scales a group in below its least size."""
     if group.idle_stop_minutes is None:
@@ -229,6 +293,13 @@ def idle_stop_may_empty_the_group(group: GpuGroupSettings, at: Path, settings: S
 def _block(group: GpuGroupSettings) -> Reservation | None:
     found = group.reservation
     return found if found is not None and found.kind == "capacity-block" else None
+
+
+def _time(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=datetime.timezone.utc)
+    except ValueError:
+        return None
 
 
 def _sizes(schedule: Schedule) -> dict[str, int]:
@@ -250,8 +321,10 @@ RULES = (
     capacity_block_is_empty_at_first,
     capacity_block_has_no_placement_group,
     capacity_block_is_paid_for,
+    capacity_block_is_not_over,
     schedules_have_names_of_their_own,
     schedules_are_times,
     schedules_keep_within_the_group,
+    schedules_leave_each_other_room,
     idle_stop_may_empty_the_group,
 )

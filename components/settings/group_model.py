@@ -189,8 +189,9 @@ class GpuGroupSettings(Section):
         default=None,
         ge=10,
         le=1440,
-        description="Minutes without any node that trains, or prepares to, after which the group is scaled to zero; "
-        "`minNodes` is 0 then. A run that waits for members trains nobody. Absent: never.",
+        description="Minutes, rounded up to five, without any node that trains, prepares to, or boots, after which the "
+        "group is scaled to zero; `minNodes` is 0 then. A run that waits for members trains nobody. With a "
+        "`fallbackGroup` the nodes of both are meant, and that one goes to its `minNodes`. Absent: never.",
     )
     max_run_hours: float | None = Field(
         default=None,
@@ -214,8 +215,9 @@ class GpuGroupSettings(Section):
         pattern=r"^(cluster|none|pg-[0-9a-f]{8,17})$",
         examples=["cluster"],
         description="`cluster`: nodes close together in one placement group, for the shortest network; `none`; or the "
-        "id of a placement group that exists. A change reaches each node at its next boot and replaces none: until then "
-        "some nodes are in the placement group and some are not.",
+        "id of a placement group that exists. A change reaches each node at its next boot and replaces none: until "
+        "then some nodes are in the placement group and some are not. The one that `cluster` made cannot be deleted "
+        "with nodes in it: to leave it, scale to zero first.",
     )
     image: Image = Field(description="The machine image.")
     root_volume_gib: int = Field(

@@ -110,6 +110,30 @@ def fallback_group_has_room(group: GpuGroupSettings, at: Path, settings: Setting
             f"'{other.name}' has schedules",
             "they and the alarm would set one size: remove the schedules",
         )
+    if other.idle_stop_minutes is not None:
+        yield Fault(
+            path,
+            f"'{other.name}' has idleStopMinutes",
+            f"two alarms would set one size: remove it there; that of '{group.name}' serves both groups",
+        )
+    if other.desired_nodes not in (None, other.min_nodes):
+        yield Fault(
+            path,
+            f"'{other.name}' is created with {other.desired_nodes} nodes",
+            f"the alarm sets it to its minNodes {other.min_nodes} as soon as no spot node is lacking: remove "
+            "desiredNodes",
+        )
+
+
+@warning
+def fallback_has_an_end(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
+    """A run may end while spot is short: the spot group goes on lacking nodes, and the alarm to replace them."""
+    if group.fallback_group is not None and group.idle_stop_minutes is None:
+        yield Fault(
+            (*at, "fallbackGroup"),
+            "without idleStopMinutes on-demand nodes stay when a run ends while spot is short",
+            "write idleStopMinutes in this group, which serves both",
+        )
 
 
 def fallback_group_can_join_the_run(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
@@ -196,6 +220,7 @@ RULES = (
     fallback_group_is_there,
     fallback_group_is_on_demand,
     fallback_group_has_room,
+    fallback_has_an_end,
     fallback_group_can_join_the_run,
     efa_has_a_cluster_placement,
     placement_has_one_type,

@@ -13,6 +13,7 @@ from components.settings import capacity_rules as rules
 from components.settings.cron import FIELDS, MONTHS, WEEKDAYS, cron_fault
 from components.settings.faults import id_of, level_of
 from tests.unit.rule_cases import Case, group
+from tests.unit.stack_files import minimal
 from tests.unit.test_settings_purchase_rules import told
 
 ODCR: dict[str, Any] = {
@@ -30,6 +31,7 @@ IN_BLOCK: dict[str, Any] = {
     "reservation": BLOCK,
 }
 EVENING = {"name": "evening", "recurrence": "0 20 * * 1-5", "desiredNodes": 2}
+NIGHT = {"name": "night", "recurrence": "0 23 * * *", "maxNodes": 0}
 
 
 def block(**changes: Any) -> dict[str, Any]:
@@ -101,8 +103,7 @@ CASES = [
     Case(
         rules.capacity_block_has_its_times,
         group(**{**IN_BLOCK, "reservation": block(startsAt="2027-02-30T11:30:00Z")}),
-        f"{AT}.reservation.startsAt: '2027-02-30T11:30:00Z' is no time: day is out of range for month; such as "
-        "2027-01-11T11:30:00Z",
+        f"{AT}.reservation.startsAt: '2027-02-30T11:30:00Z' is no day and hour; such as 2027-01-11T11:30:00Z",
         group(**IN_BLOCK),
     ),
     Case(
@@ -152,6 +153,46 @@ CASES = [
         group(**IN_BLOCK, idleStopMinutes=60),
         f"{AT}.idleStopMinutes: a stop of a capacity block's nodes saves nothing; remove it",
         group(**RESERVED, idleStopMinutes=60),
+    ),
+    Case(
+        rules.capacity_block_is_paid_for,
+        group(**IN_BLOCK, schedules=[EVENING]),
+        f"{AT}.schedules: a capacity block's nodes cost the same at any size, and outside its time every launch fails; "
+        "remove them: startsAt and endsAt set the size",
+        group(**RESERVED, schedules=[EVENING]),
+    ),
+    Case(
+        rules.capacity_block_is_not_over,
+        group(
+            **{
+                **IN_BLOCK,
+                "reservation": block(startsAt="2026-01-11T11:30:00Z", endsAt="2026-01-18T11:30:00Z"),
+            }
+        ),
+        f"{AT}.reservation.endsAt: the capacity block ended at 2026-01-18 11:30 UTC: the group stays empty; write the "
+        "next block's id and times, or remove the group",
+        group(
+            **{
+                **IN_BLOCK,
+                "reservation": block(startsAt="2096-01-11T11:30:00Z", endsAt="2096-01-18T11:30:00Z"),
+            }
+        ),
+    ),
+    Case(
+        rules.schedules_leave_each_other_room,
+        group(schedules=[NIGHT, EVENING]),
+        f"{AT}.schedules[1].desiredNodes: 2 is above maxNodes 0, which 'night' sets; write maxNodes here too, or "
+        "desiredNodes in place of it there",
+        group(schedules=[NIGHT, {**EVENING, "maxNodes": 2}]),
+    ),
+    Case(
+        rules.schedules_leave_each_other_room,
+        group(schedules=[{**EVENING, "minNodes": 1}, {**NIGHT, "maxNodes": 2, "desiredNodes": 0}]),
+        f"{AT}.schedules[1].desiredNodes: 0 is below minNodes 1, which 'evening' sets; write minNodes here too, or "
+        "desiredNodes in place of it there",
+        group(
+            schedules=[{**EVENING, "minNodes": 1}, {**NIGHT, "maxNodes": 2, "minNodes": 0, "desiredNodes": 0}]
+        ),
     ),
     Case(
         rules.schedules_have_names_of_their_own,
@@ -216,6 +257,18 @@ CASES = [
         group(idleStopMinutes=30, **scheduled(minNodes=0)),
     ),
 ]
+
+
+def test_groups_of_one_reservation_fill_it_together() -> None:
+    one = {**minimal()["gpuGroups"][0], **RESERVED}
+    two = {**one, "name": "more", "maxNodes": 1}
+    line = (
+        "gpu-training:gpuGroups[1].maxNodes: trainers, more launch into cr-0123456789abcdef0: 3 nodes, it holds 2; at "
+        "most 2 together"
+    )
+    assert [text for text, level in told({("gpuGroups",): [one, two]}).items() if level == "error"] == [line]
+    half = {**one, "maxNodes": 1}
+    assert "error" not in told({("gpuGroups",): [half, two]}).values()
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{id_of(c.rule)}-{n}" for n, c in enumerate(CASES)])

@@ -127,6 +127,27 @@ CASES = [
         with_fallback(),
     ),
     Case(
+        rules.fallback_group_has_room,
+        with_fallback(idleStopMinutes=30),
+        f"{AT}.fallbackGroup: 'on-demand' has idleStopMinutes; two alarms would set one size: remove it there; that of "
+        "'trainers' serves both groups",
+        with_fallback({"idleStopMinutes": 30}),
+    ),
+    Case(
+        rules.fallback_group_has_room,
+        with_fallback(desiredNodes=1),
+        f"{AT}.fallbackGroup: 'on-demand' is created with 1 nodes; the alarm sets it to its minNodes 0 as soon as no "
+        "spot node is lacking: remove desiredNodes",
+        with_fallback(minNodes=1, desiredNodes=1),
+    ),
+    Case(
+        rules.fallback_has_an_end,
+        with_fallback(),
+        f"{AT}.fallbackGroup: without idleStopMinutes on-demand nodes stay when a run ends while spot is short; write "
+        "idleStopMinutes in this group, which serves both",
+        with_fallback({"idleStopMinutes": 30}),
+    ),
+    Case(
         rules.fallback_group_can_join_the_run,
         with_fallback(instanceTypes=["g5.xlarge"]),
         f"{AT}.fallbackGroup: 'on-demand' has 1 A10G, this group 1 L4; use types with the same GPUs",
