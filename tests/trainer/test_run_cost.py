@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer.agent.board import Board, utc_now
 from trainer.agent.cost import all_usage, describe_cost, list_prices, node_usage, run_cost, seconds_before
+from trainer.agent.ending import Ending
 from trainer.agent.events import Progress
 from trainer.agent.generation import Conclude
 from trainer.agent.run_events import RunEvents, run_event, subject, text
-from trainer.agent.session import Session
 from trainer.contracts import keys
 from trainer.contracts.cluster import Cluster, GroupInfo, HourlyPrice
 from trainer.contracts.cost import NodeUsage, RunUsage
@@ -270,22 +270,31 @@ def made(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def conclude_once_more(cloud: Cloud, agent: RunningAgent) -> None:
     """A node that believes to lead too, but whose result was not the one that was written."""
     node, config = agent.agent.node, cloud.board.config("first")
-    assert config is not None and agent.agent._peers is not None
-    session = Session.open(node, config, agent.agent._peers)
-    session._conclude(Conclude("failed", Exit.BUG, "too late"), cloud.board.reports("first"))
+    assert config is not None
+    too_late = Conclude("failed", Exit.BUG, "too late")
+    Ending(node, config).write(too_late, cloud.board.reports("first"), node.usage_clock(0).read())
+
+
+def hear(cloud: Cloud) -> Callable[[], list[Any]]:
+    """A topic for the ends of runs; what was told since the last call."""
+    sns, sqs = client("sns", cloud.endpoint), client("sqs", cloud.endpoint)
+    cloud.runs_topic_arn = sns.create_topic(Name=f"{cloud.group}-runs")["TopicArn"]
+    queue = sqs.create_queue(QueueName=f"{cloud.group}-told")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=cloud.runs_topic_arn, Protocol="sqs", Endpoint=arn)
+
+    def told() -> list[Any]:
+        messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
+        return [json.loads(message["Body"]) for message in messages]
+
+    return told
 
 
 class TestAgents:
-    def test_one_of_them_tells_the_end_of_a_run_and_what_it_cost(
-        self, endpoint: str, made: Callable[[int], Cloud]
-    ) -> None:
+    def test_one_of_them_tells_the_end_of_a_run_and_what_it_cost(self, made: Callable[[int], Cloud]) -> None:
         cloud = made(2)
-        sns, sqs = client("sns", endpoint), client("sqs", endpoint)
-        cloud.runs_topic_arn = sns.create_topic(Name="test-runs")["TopicArn"]
+        heard = hear(cloud)
         cloud.put_cluster(PRICES)
-        queue = sqs.create_queue(QueueName="told")["QueueUrl"]
-        arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        sns.subscribe(TopicArn=cloud.runs_topic_arn, Protocol="sqs", Endpoint=arn)
         agents = cloud.boot_all()
         cloud.run("first", steps=10, on_finish="release")
         ended = cloud.result("first")
@@ -295,12 +304,23 @@ class TestAgents:
         [kind] = ended.cost.node_hours
         assert (kind.instance_type, kind.life_cycle, kind.nodes) == ("g6.xlarge", "on-demand", 2)
         conclude_once_more(cloud, agents[1])
-        messages = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
-        [sent] = [json.loads(message["Body"]) for message in messages]
+        [sent] = heard()
         assert sent["Subject"] == "[test] run first finished at step 10"
         told = RunEvent.from_json(sent["Message"])
         assert (told.status, told.step, told.reason) == ("finished", 10, "all steps done")
         assert told.cost == ended.cost and told.loss == ended.last_loss
+
+    def test_a_result_that_s3_took_without_an_answer_is_told_once_all_the_same(
+        self, made: Callable[[int], Cloud]
+    ) -> None:
+        cloud = made(1)
+        heard = hear(cloud)
+        [agent] = cloud.boot_all()
+        agent.network.lose_answer = "/result.json"
+        cloud.run("first", nodes=1, steps=4, on_finish="release")
+        assert agent.join() == 0 and agent.network.lose_answer is None
+        [sent] = heard()
+        assert RunEvent.from_json(sent["Message"]).finished_at == cloud.result("first").finished_at
 
     def test_a_run_without_a_price_is_none_the_worse(self, made: Callable[[int], Cloud]) -> None:
         cloud = made(1)

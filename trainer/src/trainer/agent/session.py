@@ -16,14 +16,14 @@ from ..obs.logs import bind, get_logger
 from . import generation as rules
 from . import uploads
 from .board import utc_now
-from .cost import UsageClock, all_usage, run_cost, seconds_before
-from .events import Meter, progress_of
+from .cost import UsageClock, seconds_before
+from .ending import Ending
+from .events import Meter
 from .hours import trained_seconds
 from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
 from .prepare import data_dir, in_background
-from .run_events import run_event
 from .secret_values import Secrets
 from .supervisor import Workers
 from .training import Training
@@ -46,11 +46,12 @@ class Session:
     over: bool = False
     node_fault: Exit | None = None
     leave_code: Exit | None = None  # set when a stop for a notice or SIGTERM is complete
-    released: bool = False  # the run's result lets its nodes go
     _used_up: str | None = None  # why the workers were stopped for good: maxRunHours are over
+    _result: RunResult | None = None  # the run's, as S3 has it
     _earlier: RunUsage | None = None  # what the run had before it was resumed
     _trained: float = 0.0  # seconds of the run in all generations, as far as this node knows
     _trained_before: float = 0.0  # the same at the start of the generation that runs here
+    _ending: Ending = field(init=False)
     _observer: Observer = field(init=False)
     _leaving: StopReason | None = None
     _training: Training | None = None
@@ -68,6 +69,7 @@ class Session:
     def __post_init__(self) -> None:
         self._meter = Meter(self.node.state)
         self._observer = Observer(self.node.pace)
+        self._ending = Ending(self.node, self.run)
 
     @classmethod
     def open(cls, node: Node, run: RunConfig, peers: Peers) -> Session:
@@ -97,6 +99,11 @@ class Session:
     @property
     def done(self) -> bool:
         return self.over or self.node_fault is not None or self.leave_code is not None
+
+    @property
+    def released(self) -> bool:
+        """The run's result lets its nodes go, whatever `on_finish` says."""
+        return self._result is not None and self._result.released
 
     @property
     def busy(self) -> bool:
@@ -156,8 +163,7 @@ class Session:
         reports: dict[str, MemberReport],
         life_cycles: dict[str, str],
     ) -> rules.View:
-        result = self.node.board.result(self.run.name)
-        self.released = result is not None and result.released
+        self._result = self.node.board.result(self.run.name)
         self._trained = max(self._trained, trained_seconds(reports, generation, self._earlier))
         hours = self.node.document.max_run_hours
         now, me = time.monotonic(), self.node.instance_id
@@ -176,7 +182,7 @@ class Session:
             peers=peers,
             waited_seconds=now - self._ready_since if self._ready_since is not None else 0.0,
             hold_seconds=max(0.0, self._hold_until - now),
-            over=result is not None,
+            over=self._result is not None,
             ran_seconds=self._training.seconds if self._training is not None else 0.0,
             progressed=self._meter.progressed(),
             reached=self.peers.reached(),
@@ -212,9 +218,12 @@ class Session:
         elif isinstance(action, rules.Stop):
             self._stop(action)
         elif isinstance(action, rules.Conclude):
-            self._conclude(action, reports)
+            self._ending.write(action, reports, self.usage.read())
         else:
             log.info("the run is over")
+            self._ending.tell(
+                self._result
+            )  # S3 may have taken this node's result although its answer got lost
             self.over = True
 
     def _prepared(self, stop_requested: bool) -> bool:
@@ -340,30 +349,6 @@ class Session:
         self._set(state="leaving", exit_code=int(code))
         self._put_report_quietly()
         self.leave_code = code
-
-    def _conclude(self, action: rules.Conclude, reports: dict[str, MemberReport]) -> None:
-        board = self.node.board
-        progress = progress_of(board.events(self.run.name))
-        used = all_usage(reports, board.usage(self.run.name)) | {self.node.instance_id: self.usage.read()}
-        result = RunResult(
-            run=self.run.name,
-            status=action.status,
-            exit_code=action.exit_code,
-            message=action.message,
-            step=progress.step,
-            epochs=progress.epochs,
-            first_loss=progress.first_loss,
-            last_loss=progress.last_loss,
-            eval_loss=progress.eval_loss,
-            eval_accuracy=progress.eval_accuracy,
-            cost=run_cost(used),
-            released=action.released,
-            finished_at=utc_now(),
-        )
-        if board.put_result(result):
-            get_logger().info("run concluded", **result.model_dump(exclude_none=True, exclude={"run"}))
-            if self.node.run_events is not None:
-                self.node.run_events.publish(run_event(self.node.document, self.run, result, progress))
 
     def _set(self, **changes: object) -> None:
         self.report = self.report.model_copy(update=changes)

@@ -1,0 +1,57 @@
+"""The end of a run: its result, written once by whoever is first, and told by the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..contracts.cost import NodeUsage
+from ..contracts.run import MemberReport, RunConfig, RunResult
+from ..contracts.run_event import RunEvent
+from ..obs.logs import get_logger
+from .board import utc_now
+from .cost import all_usage, run_cost
+from .events import progress_of
+from .generation import Conclude
+from .node import Node
+from .run_events import run_event
+
+
+@dataclass
+class Ending:
+    node: Node
+    run: RunConfig
+    _mine: tuple[RunResult, RunEvent] | None = None  # what this node wrote or tried to, until it is told
+
+    def write(self, action: Conclude, reports: Mapping[str, MemberReport], usage: NodeUsage) -> None:
+        """``usage`` is this node's own. Raises StoreError, also where S3 took the result and its answer got lost."""
+        board, name = self.node.board, self.run.name
+        progress = progress_of(board.events(name))
+        used = all_usage(reports, board.usage(name)) | {self.node.instance_id: usage}
+        result = RunResult(
+            run=name,
+            status=action.status,
+            exit_code=action.exit_code,
+            message=action.message,
+            step=progress.step,
+            epochs=progress.epochs,
+            first_loss=progress.first_loss,
+            last_loss=progress.last_loss,
+            eval_loss=progress.eval_loss,
+            eval_accuracy=progress.eval_accuracy,
+            cost=run_cost(used),
+            released=action.released,
+            finished_at=utc_now(),
+        )
+        self._mine = result, run_event(self.node.document, self.run, result, progress)
+        if board.put_result(result):
+            self.tell(result)
+
+    def tell(self, written: RunResult | None) -> None:
+        """The run's end, once, where the result that was written is this node's."""
+        if self._mine is None or self._mine[0] != written:
+            return
+        (result, event), self._mine = self._mine, None
+        get_logger().info("run concluded", **result.model_dump(exclude_none=True, exclude={"run"}))
+        if self.node.run_events is not None:
+            self.node.run_events.publish(event)
