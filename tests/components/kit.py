@@ -12,12 +12,15 @@ import runpy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime import mocks, set_all_config, settings
 from pulumi.runtime.stack import Stack
+
+from tests.unit.stack_files import mapping_of
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "gpu-training"
@@ -201,6 +204,12 @@ def record_program(stack: str, config: Mapping[str, Any], preview: bool = False)
         return record(lambda: runpy.run_path(str(ROOT / "__main__.py")), stack, preview)
     finally:
         set_all_config({})
+
+
+@cache  # a recording is only read
+def record_stack(stack: str) -> Recording:
+    """The program with a committed stack file as it is; one recording for every test that reads it."""
+    return record_program(stack, mapping_of(stack))
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

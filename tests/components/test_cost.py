@@ -12,7 +12,7 @@ from components.cost import estimate
 from components.cost.budget import PROGRAM
 from components.names import stack_tags
 from components.settings import load
-from tests.components.kit import Recording, record_program
+from tests.components.kit import Recording, record_program, record_stack
 from tests.unit.stack_files import mapping_of, minimal
 
 STACKS = ("local", "dev", "staging", "prod")
@@ -24,11 +24,6 @@ STOP_KINDS = ("aws:lambda/", "aws:budgets/")
 TOPIC, TOPIC_POLICY = "aws:sns/topic:Topic", "aws:sns/topicPolicy:TopicPolicy"
 SUBSCRIPTION = "aws:sns/topicSubscription:TopicSubscription"
 FUNCTION = "aws:lambda/function:Function"
-
-
-@cache
-def program(stack: str) -> Recording:
-    return record_program(stack, mapping_of(stack))
 
 
 def run_minimal(**changes: Any) -> Recording:
@@ -156,8 +151,10 @@ class TestRunEvents:
 
     def test_it_is_encrypted_with_the_stacks_own_key_where_there_is_one(self) -> None:
         key = "arn:aws:mock:us-east-1:123456789012:encryption-key"
-        assert program("prod").one(TOPIC, "run-events-topic").inputs["kmsMasterKeyId"] == key
-        assert program("local").one(TOPIC, "run-events-topic").inputs["kmsMasterKeyId"] == "alias/aws/sns"
+        assert record_stack("prod").one(TOPIC, "run-events-topic").inputs["kmsMasterKeyId"] == key
+        assert (
+            record_stack("local").one(TOPIC, "run-events-topic").inputs["kmsMasterKeyId"] == "alias/aws/sns"
+        )
 
     def test_nothing_is_published_in_the_clear(self) -> None:
         [deny] = plain().one(TOPIC_POLICY, "run-events-policy").policy()
@@ -175,7 +172,7 @@ class TestCostTags:
         """By the provider's default tags; what launches nodes says it again for what the nodes bring."""
         tags = stack_tags(load(stack, mapping_of(stack)))
         assert "gpu-training:stack" in tags and "environment" in tags
-        recording = program(stack)
+        recording = record_stack(stack)
         provider = recording.one("pulumi:providers:aws")
         assert json.loads(provider.inputs["defaultTags"])["tags"] == tags
         aws = [r for r in recording.custom() if r.type.startswith("aws:")]
@@ -183,13 +180,13 @@ class TestCostTags:
 
     def test_nodes_volumes_and_interfaces_have_them_too(self, stack: str) -> None:
         tags = stack_tags(load(stack, mapping_of(stack)))
-        templates = program(stack).of_type("aws:ec2/launchTemplate:LaunchTemplate")
+        templates = record_stack(stack).of_type("aws:ec2/launchTemplate:LaunchTemplate")
         assert templates
         for template in templates:
             said = {spec["resourceType"]: spec["tags"] for spec in template.inputs["tagSpecifications"]}
             for kind in ("instance", "volume", "network-interface"):
                 assert tags.items() <= said[kind].items(), (template.name, kind)
-        for group in program(stack).of_type("aws:autoscaling/group:Group"):
+        for group in record_stack(stack).of_type("aws:autoscaling/group:Group"):
             passed_on = {t["key"]: t["value"] for t in group.inputs["tags"] if t["propagateAtLaunch"]}
             assert tags.items() <= passed_on.items()
 
@@ -198,7 +195,7 @@ class TestCostTags:
 def test_the_estimate_counts_what_the_program_declares(stack: str) -> None:
     """A resource that is billed by the hour or the month and is in no line would be a surprise on the bill."""
     config = everything() if stack == "everything" else mapping_of(stack)
-    recording = record_program("test", config) if stack == "everything" else program(stack)
+    recording = record_program("test", config) if stack == "everything" else record_stack(stack)
     lines = {line.what: line.count for line in estimate(load(stack, config)).lines}
 
     def counted(what: str) -> float:

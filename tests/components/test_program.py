@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,12 @@ import pytest
 from components.catalog.prices import PRICES, Kind
 from components.names import stack_tags
 from components.settings import load
-from tests.components.kit import Recording, leaves, record_program
+from tests.components.kit import Recording, leaves, record_program, record_stack
 from tests.unit.stack_files import mapping_of, minimal
 
 STACKS = ("local", "dev", "staging", "prod")
 URNS = Path(__file__).parent / "urns"
 CANARY = "canary-3f1d"
-
-
-@cache  # a recording is only read
-def program(stack: str) -> Recording:
-    return record_program(stack, mapping_of(stack))
 
 
 def run_minimal(**changes: Any) -> Recording:
@@ -40,14 +34,14 @@ def run_minimal(**changes: Any) -> Recording:
 @pytest.mark.parametrize("stack", STACKS)
 class TestEveryStackFile:
     def test_declares_a_sound_stack(self, stack: str) -> None:
-        program(stack).assert_sound()
+        record_stack(stack).assert_sound()
 
     def test_looks_nothing_up(self, stack: str) -> None:
-        assert not program(stack).calls
+        assert not record_stack(stack).calls
 
     def test_keeps_the_urns_of_its_resources(self, stack: str) -> None:
         stored = URNS / f"{stack}.txt"
-        found = program(stack).urn_lines()
+        found = record_stack(stack).urn_lines()
         if os.environ.get("UPDATE_URNS"):
             stored.write_text("\n".join(found) + "\n")
         assert found == stored.read_text().splitlines(), (
@@ -55,7 +49,7 @@ class TestEveryStackFile:
         )
 
     def test_gives_every_resource_a_provider_of_the_program(self, stack: str) -> None:
-        recording = program(stack)
+        recording = record_stack(stack)
         ours = {p.urn for p in recording.resources if p.type.startswith("pulumi:providers:")}
         for resource in recording.custom():
             if resource.urn not in ours:
@@ -65,21 +59,21 @@ class TestEveryStackFile:
 
     def test_touches_its_own_accounts_and_region_only(self, stack: str) -> None:
         settings = load(stack, mapping_of(stack))
-        provider = program(stack).one("pulumi:providers:aws")
+        provider = record_stack(stack).one("pulumi:providers:aws")
         assert provider.inputs["region"] == settings.region
         assert json.loads(provider.inputs["allowedAccountIds"]) == settings.allowed_account_ids
 
     def test_tags_each_resource_once(self, stack: str) -> None:
         """A key both among the provider's default tags and on a resource is a change for ever."""
         default = stack_tags(load(stack, mapping_of(stack)))
-        provider = program(stack).one("pulumi:providers:aws")
+        provider = record_stack(stack).one("pulumi:providers:aws")
         assert json.loads(provider.inputs["defaultTags"])["tags"] == default
-        for resource in program(stack).custom():
+        for resource in record_stack(stack).custom():
             if isinstance(tags := resource.inputs.get("tags"), dict):  # an Auto Scaling group has a list
                 assert not tags.keys() & default.keys(), resource.name
 
     def test_exports_few_stable_outputs(self, stack: str) -> None:
-        assert program(stack).outputs.keys() == {
+        assert record_stack(stack).outputs.keys() == {
             "artifactsBucket",
             "datasetBuckets",
             "groups",
@@ -94,34 +88,34 @@ class TestEveryStackFile:
         }
 
     def test_declares_its_groups_with_the_names_it_exports(self, stack: str) -> None:
-        groups = program(stack).of_type("aws:autoscaling/group:Group")
+        groups = record_stack(stack).of_type("aws:autoscaling/group:Group")
         names = {group.inputs["name"] for group in groups}
-        assert names == set(program(stack).outputs["groups"].values())
+        assert names == set(record_stack(stack).outputs["groups"].values())
 
     def test_puts_what_is_read_at_boot_where_it_is_looked_for(self, stack: str) -> None:
         settings = load(stack, mapping_of(stack))
-        objects = program(stack).of_type("aws:s3/bucketObjectv2:BucketObjectv2")
+        objects = record_stack(stack).of_type("aws:s3/bucketObjectv2:BucketObjectv2")
         folders = sorted(o.inputs["key"].split("/")[0] for o in objects)
         releases = len({group.image.profile for group in settings.gpu_groups})
         assert folders.count("groups") == len(settings.gpu_groups) and "cluster.json" in folders
         assert folders.count("releases") == releases
 
     def test_holds_nothing_twice_in_one_bucket(self, stack: str) -> None:
-        objects = program(stack).of_type("aws:s3/bucketObjectv2:BucketObjectv2")
+        objects = record_stack(stack).of_type("aws:s3/bucketObjectv2:BucketObjectv2")
         places = [(o.inputs["bucket"], o.inputs["key"]) for o in objects]
         assert len(set(places)) == len(places)
 
 
 class TestRetention:
     def test_the_local_stack_leaves_nothing_behind_but_documents_in_a_bucket_that_goes(self) -> None:
-        recording = program("local")
+        recording = record_stack("local")
         assert not any(r.request.protect for r in recording.resources)
         assert all(b.inputs["forceDestroy"] for b in recording.of_type("aws:s3/bucket:Bucket"))
 
     def test_production_protects_its_buckets_and_its_key(self) -> None:
-        protected = {r.type for r in program("prod").resources if r.request.protect}
+        protected = {r.type for r in record_stack("prod").resources if r.request.protect}
         assert protected == {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
-        assert all(b.request.protect for b in program("prod").of_type("aws:s3/bucket:Bucket"))
+        assert all(b.request.protect for b in record_stack("prod").of_type("aws:s3/bucket:Bucket"))
 
 
 class TestAnotherListPrice:
@@ -141,7 +135,7 @@ class TestAnotherListPrice:
 
 class TestEncryption:
     def test_a_key_of_the_stacks_own_encrypts_buckets_volumes_logs_and_topics(self) -> None:
-        recording = program("prod")
+        recording = record_stack("prod")
         arn = "arn:aws:mock:us-east-1:123456789012:encryption-key"
         used = {
             resource.name

@@ -12,7 +12,7 @@ import pytest
 
 from policies.rules import RULES
 from policies.rules._judge import AnyRule, Outcome
-from tests.components.kit import record_program
+from tests.components.kit import record_program, record_stack
 from tests.policies.kit import R, Verdict, judge
 from tests.unit.stack_files import mapping_of
 
@@ -23,7 +23,7 @@ UNKNOWN_AT_PREVIEW = {("staging", "iam-no-star-star"), ("prod", "iam-no-star-sta
 @cache  # rules only read
 def resources(stack: str, preview: bool) -> list[R]:
     """The program's registrations as the engine hands them to rules, named by their URNs."""
-    recording = record_program(stack, mapping_of(stack), preview)
+    recording = record_program(stack, mapping_of(stack), preview) if preview else record_stack(stack)
     return [
         R(
             resource.type,
