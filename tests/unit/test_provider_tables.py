@@ -65,6 +65,13 @@ def test_rules_name_properties_that_exist(kind: Kind) -> None:
     assert set(kind.moves_only_with.values()) <= inputs
 
 
+def test_a_file_system_is_raised_to_another_lustre_version_in_place() -> None:
+    """pulumi_aws 7.51.1, LustreFileSystem: only a lower version replaces it."""
+    kind = AWS["aws:fsx/lustreFileSystem:LustreFileSystem"]
+    assert not kind.forces_replacement("fileSystemTypeVersion", "update")
+    assert kind.forces_replacement("efaEnabled", "update")
+
+
 @pytest.mark.parametrize("kind", ROWS)
 def test_every_form_can_be_filled_and_leaves_no_field_open(kind: Kind) -> None:
     maker = Maker(kind, "urn:pulumi:s::p::t::logical", {}, PLACE, id="the-id")

@@ -85,8 +85,9 @@ KINDS = (
             "fileSystemTypeVersion": "2.10",
             "weeklyMaintenanceStartTime": "1:05:00",
         },
+        # Not fileSystemTypeVersion, which is raised in place.
         replace="backupId copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath "
-        "fileSystemTypeVersion importPath importedFileChunkSize kmsKeyId securityGroupIds storageType subnetIds",
+        "importPath importedFileChunkSize kmsKeyId securityGroupIds storageType subnetIds",
         taggable=True,
     ),
     row(
