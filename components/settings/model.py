@@ -44,7 +44,8 @@ class ExistingNetwork(Section):
         min_length=1,
         examples=[{"us-east-1a": "subnet-0123456789abcdef0"}],
         description="A private subnet for each of `availabilityZones`. From it nodes reach S3 and the AWS "
-        "services that they call, by NAT or by endpoints.",
+        "services that they call, by NAT or by endpoints. Names are resolved by Amazon's own servers "
+        "(AmazonProvidedDNS in the VPC's DHCP options): the nodes' security group lets out HTTPS and no DNS to others.",
     )
 
 
