@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ def endpoint() -> Iterator[str]:
         made = client("secretsmanager", aws.endpoint)
         made.create_secret(Name="research/token", SecretString=CANARY)
         made.create_secret(Name="research/key", SecretString=KEY)
+        made.create_secret(Name="research/file", SecretString=f"{CANARY}\n")
         made.create_secret(Name="research/bytes", SecretBinary=b"\x00\x01")
         made.create_secret(Name="research/leaving", SecretString="soon gone")
         made.delete_secret(SecretId="research/leaving", RecoveryWindowInDays=7)
@@ -111,6 +113,12 @@ class TestFetch:
     ) -> None:
         assert dict(fetch_secrets(make_cloud({}).document()).values) == {}
 
+    def test_takes_off_the_line_break_that_a_file_ends_with(
+        self, make_cloud: Callable[[dict[str, str]], Cloud]
+    ) -> None:
+        found = fetch_secrets(make_cloud({"TOKEN": "research/file", "KEY": "research/key"}).document())
+        assert dict(found.values) == {"TOKEN": CANARY, "KEY": KEY}
+
     def test_a_service_that_does_not_answer_may_do_so_later(
         self, make_cloud: Callable[[dict[str, str]], Cloud], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -142,6 +150,24 @@ class TestRedaction:
         assert secrets.redact(f"a {CANARY} b {KEY} c") == "a [TOKEN] b [KEY] c"
         assert secrets.redact("MIIEcanarycanary") == "[KEY]"
         assert secrets.redact_bytes(f"x{CANARY}".encode() + b"\xff") == b"x[TOKEN]\xff"
+
+    def test_finds_a_value_that_is_escaped_in_a_line_of_json(self) -> None:
+        """As the run's events and the workers' own log lines hold what an error said."""
+        value = 'pa"ss\\wörd'
+        for line in (json.dumps({"message": f"no {value}"}), json.dumps([value], ensure_ascii=False)):
+            shown = Secrets({"P": value}).redact(line)
+            assert "[P]" in shown and "ss" not in shown.replace("message", "")
+
+    def test_finds_the_texts_of_a_value_that_is_json(self) -> None:
+        """As the console's key/value pairs, or a service account's file."""
+        value = json.dumps(
+            {"token": CANARY, "keys": [{"pem": KEY}], "port": 6006, "kind": "checkpoint"}, indent=2
+        )
+        secrets = Secrets({"ACCOUNT": value})
+        assert secrets.redact(f"401 for {CANARY}, MIIEcanarycanary: checkpoint at 6006") == (
+            "401 for [ACCOUNT], [ACCOUNT]: checkpoint at 6006"
+        )
+        assert CANARY not in secrets.redact(json.dumps(value)) + secrets.redact(value)
 
     def test_lets_short_values_be(self) -> None:
         assert Secrets({"RANKS": "2"}).redact("step 22") == "step 22"

@@ -6,6 +6,7 @@ node (worker log, stacks, exit messages) the values are taken out of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ from ..errors import ConfigurationError, StoreError
 
 # Shorter values would take apart every log that happens to hold them, and guard nothing.
 LEAST_REDACTED_CHARACTERS = 6
+LEAST_CHARACTERS_IN_JSON = (
+    12  # of a text inside a JSON value, where user names and kinds stand beside the key
+)
 TRIES = 4  # of a call, by the SDK
 # AWS Secrets Manager API reference, GetSecretValue: errors that a repetition would meet again.
 LASTING = {
@@ -42,7 +46,9 @@ class Secrets:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def redact(self, text: str) -> str:
-        """The text with ``[NAME]`` in place of each value, or of each line of one that has several."""
+        """The text with ``[NAME]`` in place of each value, of each line of one that has several, and of each text in
+        one that is JSON (as Secrets Manager's console stores them); also where they are escaped, as in a line of JSON.
+        """
         for part, name in self._parts():
             text = text.replace(part, f"[{name}]")
         return text
@@ -55,12 +61,29 @@ class Secrets:
     def _parts(self) -> Iterator[tuple[str, str]]:
         """What to look for, the longest first, so that no value is hidden in half by one that it contains."""
         found = {
-            part: name
+            form: name
             for name, value in self.values.items()
-            for part in {value, *value.splitlines()}
+            for part in {value, *value.splitlines(), *_texts_in(value)}
+            for form in {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
             if len(part) >= LEAST_REDACTED_CHARACTERS
         }
         yield from sorted(found.items(), key=lambda item: -len(item[0]))
+
+
+def _texts_in(value: str) -> Iterator[str]:
+    """The longer texts of a JSON object or list, and their lines; nothing of a value that is something else."""
+    try:
+        left = [json.loads(value)]
+    except ValueError:
+        return
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, str):
+            yield from (part for part in (one, *one.splitlines()) if len(part) >= LEAST_CHARACTERS_IN_JSON)
 
 
 def fetch_secrets(document: NodeDocument) -> Secrets:
@@ -89,8 +112,9 @@ def _value(client: Any, variable: str, document: NodeDocument) -> str:
     except BotoCoreError as error:
         raise StoreError(f"{which}: {' '.join(str(error).split())}") from error
     value = answer.get("SecretString")
-    if not value or "\0" in value:
+    if not value or not value.strip() or "\0" in value:
         raise ConfigurationError(
             f"{which} is no text that an environment variable can hold; store it as text"
         )
-    return str(value)
+    # `--secret-string file://token.txt` keeps the file's last line break, and no service takes a token with it.
+    return str(value).rstrip("\r\n")
