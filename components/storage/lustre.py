@@ -58,8 +58,8 @@ class Lustre(pulumi.ComponentResource):
 
     What of it is decided at creation (EFA, deployment, subnet, key) replaces the file system when it changes; a
     retained one is protected from that. The links are made one after another, since FSx refuses a second one while
-    a first is being made. They go when their dataset is read otherwise, also where the file system stays: a link left behind
-    would count towards the eight and be in the way of its successor. What it had loaded stays.
+    a first is being made. They go when their dataset is read otherwise, also where the file system stays: a link
+    left behind would count towards the eight and be in the way of its successor. What it had loaded stays.
     """
 
     file_system_id: pulumi.Output[str]
