@@ -14,6 +14,9 @@ FALLBACK_RAISE, FALLBACK_END, IDLE_STOP = "fallback-raise", "fallback-end", "idl
 def scheduled_actions(
     name: str, group_name: pulumi.Input[str], plan: GroupPlan, opts: pulumi.ResourceOptions
 ) -> None:
+    # Made anew at any change: an update sends the start time that Auto Scaling had worked out long ago, and is refused
+    # since that is past, or skips to it (pulumi-aws#2473, terraform-provider-aws#38983).
+    anew = pulumi.ResourceOptions(replace_on_changes=["*"], delete_before_replace=True)
     for action in plan.schedules:
         aws.autoscaling.Schedule(
             f"{name}-schedule-{action.name}",
@@ -25,7 +28,7 @@ def scheduled_actions(
             recurrence=action.recurrence,
             time_zone=action.time_zone,
             start_time=action.start_time,
-            opts=opts,
+            opts=pulumi.ResourceOptions.merge(opts, anew),
         )
 
 

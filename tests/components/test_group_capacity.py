@@ -276,6 +276,13 @@ def test_a_schedule_is_a_recurring_action_that_says_nothing_of_other_sizes() -> 
     }
 
 
+@pytest.mark.parametrize("changes", [{"schedules": [EVENING]}, IN_BLOCK], ids=["own", "block"])
+def test_a_schedule_is_made_anew_at_any_change(changes: dict[str, Any]) -> None:
+    """pulumi-aws#2473: an update sends the old start time along, which Auto Scaling refuses once it is past."""
+    for found in group(**changes).of_type(SCHEDULE):
+        assert list(found.request.replaceOnChanges) == ["*"] and found.request.deleteBeforeReplace
+
+
 class TestARefresh:
     @pytest.mark.parametrize(("max_nodes", "percent"), [(1, 0), (4, 75), (8, 88)])
     def test_takes_one_node_at_a_time_and_none_beside_it(self, max_nodes: int, percent: int) -> None:
