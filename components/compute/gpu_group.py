@@ -21,6 +21,9 @@ LAUNCHING_HEARTBEAT_SECONDS = 900
 # A node that leaves has this long to save. A spot interruption still ends after its own two minutes.
 TERMINATING_HEARTBEAT_SECONDS = 300
 HEALTH_CHECK_GRACE_SECONDS = 300
+# The provider gives up a group whose nodes are not gone after 10 minutes; machines with eight GPUs take longer to end,
+# and a placement group cannot go before they are.
+DELETION_LIMIT = "45m"
 
 HOOKS = (
     # A node that says nothing did not pass: its launch is abandoned.
@@ -179,6 +182,7 @@ class GpuGroup(pulumi.ComponentResource):
                 parent=self,
                 depends_on=depends_on,
                 delete_before_replace=True,
+                custom_timeouts=pulumi.CustomTimeouts(delete=DELETION_LIMIT),
                 # The number belongs to whoever scales the group. The initial hooks hold for the first fleet only,
                 # and a change of them would replace the group: later changes come by the hook resources.
                 ignore_changes=["desiredCapacity", "initialLifecycleHooks"],

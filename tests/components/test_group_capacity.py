@@ -172,6 +172,7 @@ class TestTeardown:
         assert recording.one(PLACEMENT).name in recording.one(GROUP).depends_on
         # Deleting the group waits for its nodes: no forced deletion, which would not.
         assert "forceDelete" not in recording.one(GROUP).inputs
+        assert recording.one(GROUP).request.customTimeouts.delete == "45m"  # the provider's own is 10 minutes
 
     def test_takes_hooks_schedules_and_policies_before_the_group(self) -> None:
         recording = group(schedules=[EVENING], idleStopMinutes=30)
@@ -186,6 +187,11 @@ def whole(changes: dict[Any, Any]) -> Recording:
 
 
 @cache  # a recording is only read
+def unchanged() -> Recording:
+    return whole({})
+
+
+@cache
 def falling_back() -> Recording:
     return whole(with_fallback({"maxNodes": 8}, maxNodes=3, minNodes=1))
 
@@ -249,7 +255,7 @@ class TestAFallBack:
 
 def test_alarms_come_after_their_group_and_go_before_it() -> None:
     """Without its counts a group looks as if it had lost all nodes: people would be called at each creation."""
-    recording = whole({})
+    recording = unchanged()
     found = recording.of_type(ALARM)
     assert found and all("trainers-group" in one.depends_on for one in found)
 
@@ -310,7 +316,7 @@ class TestARefresh:
 
 def test_the_circuit_breaker_is_whole() -> None:
     """A node may suspend launches of its own group alone, and its count raises the alarm that says the way back."""
-    recording = whole({})
+    recording = unchanged()
     statements = [
         statement
         for policy in recording.of_type("aws:iam/rolePolicy:RolePolicy")
