@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from trainer.agent.board import utc_now
 from trainer.agent.supervisor import kill_leftovers
+from trainer.contracts import keys
 from trainer.contracts.node_document import SelfCheckSettings
 from trainer.contracts.run import Generation, Member, RunPointer, Versions
 from trainer.exit_codes import Exit
@@ -44,6 +46,16 @@ def make_cloud(
         monkeypatch.setenv(name, value)
     with ExitStack() as stack:
         yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
+
+
+def add_a_later_key(cloud: Cloud, key: str, *sections: str) -> None:
+    """As a release of next year would have written the object: one more key on top and in these sections."""
+    fetched = cloud.store.get(cloud.bucket, key)
+    assert fetched is not None
+    document = json.loads(fetched.body)
+    for section in (document, *(document[name] for name in sections)):
+        section["cameLater"] = {"deep": [1]}
+    cloud.store.put(cloud.bucket, key, json.dumps(document).encode())
 
 
 def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[int], Cloud]) -> None:
@@ -271,3 +283,23 @@ def test_a_stopped_run_saves_at_one_step_and_ends_as_stopped(make_cloud: Callabl
     assert (result.status, result.exit_code) == ("stopped", Exit.STOPPED_SAVED)
     assert {report.exit_code for report in cloud.board.reports("enough").values()} == {Exit.STOPPED_SAVED}
     assert 3 < result.step < 500
+
+
+def test_a_run_goes_on_after_a_roll_back_to_a_release_that_knows_fewer_keys(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    (agent,) = cloud.boot_all()
+    cloud.run("rolled-back", nodes=1, steps=400, seconds=0.01)
+    wait_until(lambda: cloud.step("rolled-back") > 0, "a step")
+    agent.stop()
+    add_a_later_key(cloud, keys.generation("rolled-back"), "versions")
+    add_a_later_key(cloud, keys.member("rolled-back", agent.id), "member", "versions", "usage")
+    seconds = cloud.report("rolled-back", agent.id).usage
+    cloud.boot(agent.id)
+    result = cloud.result("rolled-back")
+    assert (result.status, cloud.generation("rolled-back")) == ("finished", 2)
+    after = cloud.report("rolled-back", agent.id).usage
+    assert seconds is not None and after is not None and after.seconds > seconds.seconds
+    add_a_later_key(cloud, keys.result("rolled-back"), "cost")
+    assert cloud.board.result("rolled-back") == result

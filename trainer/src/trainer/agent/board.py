@@ -75,8 +75,9 @@ class Board:
 
     def generation(self, run: str) -> tuple[Generation | None, str | None]:
         """The current generation and its ETag; (None, None) before the first."""
-        fetched = self.store.get(self.bucket, keys.generation(run))
-        return (Generation.from_json(fetched.body), fetched.etag) if fetched else (None, None)
+        key = keys.generation(run)
+        fetched = self.store.get(self.bucket, key)
+        return (self._parsed(Generation, key, fetched.body), fetched.etag) if fetched else (None, None)
 
     def publish(self, run: str, generation: Generation, after_etag: str | None) -> bool:
         """Conditional on the generation that was read; False where another leader was first."""
@@ -113,10 +114,11 @@ class Board:
 
     def _read(self, model: type[D], key: str) -> D | None:
         fetched = self.store.get(self.bucket, key)
-        if fetched is None:
-            return None
+        return self._parsed(model, key, fetched.body) if fetched else None
+
+    def _parsed(self, model: type[D], key: str, body: bytes) -> D:
         try:
-            return model.from_json(fetched.body)
+            return model.from_json(body)
         except ValidationError as error:
             first = error.errors()[0]
             path = ".".join(str(part) for part in first["loc"])

@@ -39,3 +39,13 @@ class ProgramDocument(Document):
     """
 
     model_config = ConfigDict(extra="ignore")
+
+
+class NodesDocument(Document):
+    """What nodes write about a run, and nodes of another release go on from after a roll-back: unknown keys are
+    ignored.
+
+    Members of different releases never train together, so that nothing of a running world is overlooked.
+    """
+
+    model_config = ConfigDict(extra="ignore")

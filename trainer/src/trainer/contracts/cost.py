@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Document
+from .base import NodesDocument
 
 LifeCycle = Literal["on-demand", "spot", "capacity-block"]
 
 
-class NodeUsage(Document):
+class NodeUsage(NodesDocument):
     """What a run had of one node, by that node's own clock, over all generations and restarts of its agent.
 
     It counts while the node is a member or prepares to be one: waiting for other members is paid too. Prices are
@@ -26,14 +26,14 @@ class NodeUsage(Document):
     prices_as_of: str | None = None
 
 
-class RunUsage(Document):
+class RunUsage(NodesDocument):
     """``runs/<run>/usage.json``: what the run had of its nodes before it was resumed, by instance id."""
 
     nodes: dict[str, NodeUsage] = Field(default_factory=dict)
     trained_seconds: float = Field(default=0, ge=0)  # of the run itself, whoever trained it
 
 
-class NodeHours(Document):
+class NodeHours(NodesDocument):
     """All nodes of a run that are bought alike."""
 
     instance_type: str
@@ -42,7 +42,7 @@ class NodeHours(Document):
     hours: float  # of all of them together
 
 
-class RunCost(Document):
+class RunCost(NodesDocument):
     """Nodes only, by list prices: no disks, network or storage, and no boot before the node took up the run."""
 
     usd_low: float

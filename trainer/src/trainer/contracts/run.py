@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .base import Document
+from .base import Document, NodesDocument
 from .cost import NodeUsage, RunCost
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
@@ -75,13 +75,13 @@ class RunPointer(Document):
     updated_at: str
 
 
-class Versions(Document):
+class Versions(NodesDocument):
     trainer: str
     torch: str
     nccl: str | None = None
 
 
-class Member(Document):
+class Member(NodesDocument):
     instance_id: str
     group: str
     address: str  # private IPv4 from the metadata service
@@ -89,7 +89,7 @@ class Member(Document):
     peer_port: int | None = None  # where the agent answers its peers' probes; none: an older release
 
 
-class Generation(Document):
+class Generation(NodesDocument):
     """``runs/<run>/generation.json``: the current world; published by conditional write only."""
 
     n: int = Field(ge=1)
@@ -101,7 +101,7 @@ class Generation(Document):
     trained_seconds: float = Field(default=0, ge=0)  # of the run in all generations before
 
 
-class MemberReport(Document):
+class MemberReport(NodesDocument):
     """``runs/<run>/members/<instance>.json``: one node's own word on itself; ``beat`` counts up as a lease."""
 
     member: Member
@@ -121,7 +121,7 @@ class MemberReport(Document):
     )  # of the run in all generations, as far as this node knows
 
 
-class RunResult(Document):
+class RunResult(NodesDocument):
     """``runs/<run>/result.json``, written once by the leader when the run is over."""
 
     run: str
