@@ -142,9 +142,9 @@ def fallback_group_can_join_the_run(group: GpuGroupSettings, at: Path, settings:
     if other is None:
         return
     path = (*at, "fallbackGroup")
-    gpus = [{(t.gpu.model, t.gpu.count) for _, t in known_types(one)} for one in (group, other)]
+    gpus = [{t.gpu.text for _, t in known_types(one)} for one in (group, other)]
     if all(gpus) and gpus[0] != gpus[1]:
-        names = [" or ".join(sorted(f"{count} {model}" for model, count in one)) for one in gpus]
+        names = [" or ".join(sorted(one)) for one in gpus]
         yield Fault(
             path, f"'{other.name}' has {names[1]}, this group {names[0]}", "use types with the same GPUs"
         )

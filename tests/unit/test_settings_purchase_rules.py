@@ -153,6 +153,12 @@ CASES = [
         f"{AT}.fallbackGroup: 'on-demand' has 1 A10G, this group 1 L4; use types with the same GPUs",
         with_fallback(instanceTypes=["g6.2xlarge"]),
     ),
+    Case(  # an eighth of a GPU counts as one
+        rules.fallback_group_can_join_the_run,
+        with_fallback(instanceTypes=["g6f.large"]),
+        f"{AT}.fallbackGroup: 'on-demand' has 1/8 L4, this group 1 L4; use types with the same GPUs",
+        with_fallback(instanceTypes=["gr6.4xlarge"]),
+    ),
     Case(
         rules.fallback_group_can_join_the_run,
         with_fallback(image={**IMAGE, "profile": "local"}),
