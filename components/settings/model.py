@@ -70,7 +70,8 @@ class NetworkSettings(Section):
         default="single",
         description="NAT gateways. `none`: nodes reach S3 and the AWS services that they call through endpoints, and "
         "nothing else; `single`: one for all zones; `per-az`: one a zone, so that no zone depends on "
-        "another. Not with `existing`.",
+        "another. Through it nodes reach the internet by HTTPS alone: no plain HTTP, as Ubuntu's package mirrors speak "
+        "it, and no SSH. Not with `existing`.",
     )
     endpoints: list[str] = Field(
         default_factory=list,
