@@ -11,6 +11,9 @@ MOST_STEPS = 20  # of one step-scaling policy (Auto Scaling quotas, 2026)
 # EC2 begins to terminate the nodes of a capacity block 30 minutes before its end (EC2 user guide, capacity
 # blocks, 2026). Nodes leave before, so that runs save through the terminating hook.
 BLOCK_LEAVES_MINUTES = 45
+# From the plan to the last resource. Where a block starts within it, its scheduled action is refused as past, and
+# nobody else would fill the group: Auto Scaling tries until the block is there.
+CREATION_LASTS = datetime.timedelta(minutes=20)
 UNCHANGED = -1  # a scheduled action's word for a size that stays; absent, the provider takes 0
 
 
@@ -79,8 +82,8 @@ def block_window(reservation: Reservation | None) -> tuple[datetime.datetime, da
 def nodes_at_creation(group: GpuGroupSettings, now: datetime.datetime) -> int:
     """The number of nodes that a group is created with; afterwards it belongs to whoever scales it."""
     block = block_window(group.reservation)
-    if block is not None:  # before its start a launch would fail, and one after its end too
-        return group.max_nodes if block[0] <= now < block[1] else 0
+    if block is not None:  # long before its start a launch would fail in vain, and one after its end too
+        return group.max_nodes if block[0] - CREATION_LASTS <= now < block[1] else 0
     return group.min_nodes if group.desired_nodes is None else group.desired_nodes
 
 

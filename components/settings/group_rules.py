@@ -13,6 +13,7 @@ from . import (
     pinned_image_rules,
     purchase_rules,
     reminder_rules,
+    schedule_rules,
     storage_rules,
     type_rules,
 )
@@ -133,6 +134,7 @@ RULES: tuple[GroupRule, ...] = (
     placement_is_possible,
     *purchase_rules.RULES,
     *capacity_rules.RULES,
+    *schedule_rules.RULES,
     *image_rules.RULES,
     *pinned_image_rules.RULES,
     *storage_rules.GROUP_RULES,

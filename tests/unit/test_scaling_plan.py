@@ -75,7 +75,9 @@ class TestACapacityBlock:
     @pytest.mark.parametrize(
         ("now", "left", "nodes"),
         [
-            ("2027-01-11T11:29:59Z", ["capacity-block-start", "capacity-block-end"], 0),
+            ("2027-01-11T11:09:59Z", ["capacity-block-start", "capacity-block-end"], 0),
+            # A start that comes while the stack is created finds no scheduled action: the group tries from the first.
+            ("2027-01-11T11:29:59Z", ["capacity-block-start", "capacity-block-end"], 4),
             ("2027-01-11T11:30:00Z", ["capacity-block-end"], 4),
             ("2027-01-18T10:44:59Z", ["capacity-block-end"], 4),
             ("2027-01-18T10:45:00Z", [], 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from components.compute.scaling import BLOCK_END, BLOCK_LEAVES_MINUTES, BLOCK_START
 from components.settings import capacity_rules as rules
+from components.settings import schedule_rules
 from components.settings.cron import FIELDS, MONTHS, WEEKDAYS, cron_fault
 from components.settings.faults import id_of, level_of
 from tests.unit.rule_cases import Case, group
@@ -31,6 +33,11 @@ IN_BLOCK: dict[str, Any] = {
     "reservation": BLOCK,
 }
 EVENING = {"name": "evening", "recurrence": "0 20 * * 1-5", "desiredNodes": 2}
+RUNNING_SINCE = datetime.datetime.now(datetime.timezone.utc).replace(second=0) - datetime.timedelta(days=1)
+RUNNING = {
+    "startsAt": f"{RUNNING_SINCE:%Y-%m-%dT%H:%M}Z",
+    "endsAt": f"{RUNNING_SINCE + datetime.timedelta(days=7):%Y-%m-%dT%H:%M}Z",
+}
 NIGHT = {"name": "night", "recurrence": "0 23 * * *", "maxNodes": 0}
 
 
@@ -179,14 +186,27 @@ CASES = [
         ),
     ),
     Case(
-        rules.schedules_leave_each_other_room,
+        rules.capacity_block_is_to_come,
+        group(**{**IN_BLOCK, "reservation": block(**RUNNING)}),
+        f"{AT}.reservation.startsAt: the capacity block began at {RUNNING_SINCE:%Y-%m-%d %H:%M} UTC: only a new "
+        "group is filled now; where gputrain-dev-trainers is empty: aws autoscaling set-desired-capacity "
+        "--auto-scaling-group-name gputrain-dev-trainers --desired-capacity 2",
+        group(
+            **{
+                **IN_BLOCK,
+                "reservation": block(startsAt="2096-01-11T11:30:00Z", endsAt="2096-01-18T11:30:00Z"),
+            }
+        ),
+    ),
+    Case(
+        schedule_rules.schedules_leave_each_other_room,
         group(schedules=[NIGHT, EVENING]),
         f"{AT}.schedules[1].desiredNodes: 2 is above maxNodes 0, which 'night' sets; write maxNodes here too, or "
         "desiredNodes in place of it there",
         group(schedules=[NIGHT, {**EVENING, "maxNodes": 2}]),
     ),
     Case(
-        rules.schedules_leave_each_other_room,
+        schedule_rules.schedules_leave_each_other_room,
         group(schedules=[{**EVENING, "minNodes": 1}, {**NIGHT, "maxNodes": 2, "desiredNodes": 0}]),
         f"{AT}.schedules[1].desiredNodes: 0 is below minNodes 1, which 'evening' sets; write minNodes here too, or "
         "desiredNodes in place of it there",
@@ -195,63 +215,63 @@ CASES = [
         ),
     ),
     Case(
-        rules.schedules_have_names_of_their_own,
+        schedule_rules.schedules_have_names_of_their_own,
         group(schedules=[EVENING, {**EVENING, "recurrence": "0 8 * * *"}]),
         f"{AT}.schedules[1].name: 'evening' is there twice; name each schedule once",
         group(schedules=[EVENING, {**EVENING, "name": "morning", "recurrence": "0 8 * * *"}]),
     ),
     Case(
-        rules.schedules_have_names_of_their_own,
+        schedule_rules.schedules_have_names_of_their_own,
         group(**scheduled(name="capacity-block-end")),
         f"{AT}.schedules[0].name: 'capacity-block-end' is the name of a capacity block's action; choose another",
         group(**scheduled()),
     ),
     Case(
-        rules.schedules_are_times,
+        schedule_rules.schedules_are_times,
         group(**scheduled(recurrence="0 24 * * *")),
         f"{AT}.schedules[0].recurrence: hour '24': is not within 0 and 23; such as '0 20 * * 1-5', weekdays at "
         "eight in the evening",
         group(**scheduled(recurrence="0 23 * * *")),
     ),
     Case(
-        rules.schedules_are_times,
+        schedule_rules.schedules_are_times,
         group(**scheduled(timeZone="Europe/Berlim")),
         f"{AT}.schedules[0].timeZone: unknown time zone 'Europe/Berlim'; an IANA name such as Europe/Berlin "
         "(nearest match: Europe/Berlin)",
         group(**scheduled(timeZone="Europe/Berlin")),
     ),
     Case(
-        rules.schedules_are_times,
+        schedule_rules.schedules_are_times,
         group(schedules=[EVENING, {**EVENING, "name": "again", "recurrence": "0  20 * * 1-5"}]),
         f"{AT}.schedules[1].recurrence: another schedule has this time; put both into one, or move one",
         group(schedules=[EVENING, {**EVENING, "name": "again", "timeZone": "Europe/Berlin"}]),
     ),
     Case(
-        rules.schedules_keep_within_the_group,
+        schedule_rules.schedules_keep_within_the_group,
         group(**scheduled(desiredNodes=3)),
         f"{AT}.schedules[0].desiredNodes: 3 is outside the group's minNodes and maxNodes; from 0 to 2",
         group(**scheduled(desiredNodes=2)),
     ),
     Case(
-        rules.schedules_keep_within_the_group,
+        schedule_rules.schedules_keep_within_the_group,
         group(**scheduled(minNodes=2, desiredNodes=1)),
         f"{AT}.schedules[0]: minNodes, desiredNodes and maxNodes are not in order; from small to large",
         group(**scheduled(minNodes=1, desiredNodes=1, maxNodes=1)),
     ),
     Case(
-        rules.schedules_keep_within_the_group,
+        schedule_rules.schedules_keep_within_the_group,
         group(schedules=[{"name": "nothing", "recurrence": "0 1 * * *"}]),
         f"{AT}.schedules[0]: changes nothing; give desiredNodes, minNodes or maxNodes",
         group(schedules=[{"name": "zero", "recurrence": "0 1 * * *", "maxNodes": 0}]),
     ),
     Case(
-        rules.idle_stop_may_empty_the_group,
+        schedule_rules.idle_stop_may_empty_the_group,
         group(idleStopMinutes=30, minNodes=1),
         f"{AT}.minNodes: 1 nodes would stay after idleStopMinutes; write 0, or remove that",
         group(idleStopMinutes=30, minNodes=0),
     ),
     Case(
-        rules.idle_stop_may_empty_the_group,
+        schedule_rules.idle_stop_may_empty_the_group,
         group(idleStopMinutes=30, **scheduled(minNodes=1)),
         f"{AT}.schedules[0].minNodes: 1 nodes would stay after idleStopMinutes; write 0, or remove that",
         group(idleStopMinutes=30, **scheduled(minNodes=0)),
@@ -279,13 +299,14 @@ def test_a_broken_rule_is_told_at_its_level_and_a_kept_one_is_silent(case: Case)
 
 
 def test_every_rule_has_a_case_and_a_reason() -> None:
-    assert {case.rule for case in CASES} == set(rules.RULES)
-    assert all(rule.__doc__ for rule in rules.RULES)
+    every = {*rules.RULES, *schedule_rules.RULES}
+    assert {case.rule for case in CASES} == every
+    assert all(rule.__doc__ for rule in every)
 
 
 def test_the_rules_and_the_plan_know_the_same_facts() -> None:
     assert rules.BLOCK_LEAVES_MINUTES == BLOCK_LEAVES_MINUTES > 30
-    assert (BLOCK_START, BLOCK_END) == rules.BLOCK_ACTIONS
+    assert (BLOCK_START, BLOCK_END) == schedule_rules.BLOCK_ACTIONS
 
 
 class TestCronText:
