@@ -1,6 +1,6 @@
 # Every command of the project. `make` alone shows them.
 #
-#   STACK=<name>     the stack that `up`, `down`, `status` and `preview` are about
+#   STACK=<name>     the stack that a command is about; without it the local one
 #   SETUP_SYSTEM=1   install missing Debian packages too (root); CI sets it
 #   GPU_TRAINING_NODES=machine|process   what local nodes are made of; machines where they can be
 #   PYTHON=python3   any Python from 3.10 on; everything else is set up by the project
@@ -20,7 +20,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Begin with `make up`: no AWS account, no Docker, nothing installed before; the first time takes minutes.'
-	@echo 'Options: STACK=dev|staging|prod (preview), JSON=1 or DIFF=1 (preview), SETUP_SYSTEM=1 (system packages).'
+	@echo 'Options: STACK=dev|staging|prod, JSON=1 or DIFF=1 (preview), SETUP_SYSTEM=1 (system packages).'
 
 setup: ## get every tool the project needs into ~/.cache/gpu-training, and nothing else
 	@$(TOOLCHAIN) ensure all
@@ -32,21 +32,21 @@ down: ## destroy the local stack and stop everything that runs
 	@$(WORKBENCH) -m localcloud.down --stack $(STACK)
 
 status: ## what runs now: the local stack, or with STACK=x nodes, alarms, run and cost of one in an account; JSON=1
-	@$(WORKBENCH) -m $(if $(filter local,$(STACK)),localcloud.status,ops.status) --stack $(STACK) \
+	@$(WORKBENCH) -m $(if $(filter local,$(STACK)),localcloud.status,ops.status) --stack '$(STACK)' \
 		$(if $(filter local,$(STACK)),,$(if $(JSON),--json))
 
 doctor: ## ask the account what STACK=x needs of it: quotas, offerings, images, a dry-run launch of each template; JSON=1
-	@$(WORKBENCH) -m ops.doctor --stack $(STACK) $(if $(JSON),--json)
+	@$(WORKBENCH) -m ops.doctor --stack '$(STACK)' $(if $(JSON),--json)
 
 pin-image: ## write into the file of STACK=x which image its SSM parameters hold today; GROUP=name, JSON=1
-	@$(WORKBENCH) -m ops.pin_image --stack $(STACK) $(if $(GROUP),--group $(GROUP)) $(if $(JSON),--json)
+	@$(WORKBENCH) -m ops.pin_image --stack '$(STACK)' $(if $(GROUP),--group $(GROUP)) $(if $(JSON),--json)
 
 logs: ## what nodes logged, by time; STACK=x RUN=name NODE=i-… SINCE=1h FOLLOW=1 JSON=1
-	@$(WORKBENCH) -m ops.logs --stack $(STACK) $(if $(RUN),--run $(RUN)) $(if $(NODE),--node $(NODE)) \
+	@$(WORKBENCH) -m ops.logs --stack '$(STACK)' $(if $(RUN),--run $(RUN)) $(if $(NODE),--node $(NODE)) \
 		$(if $(SINCE),--since $(SINCE)) $(if $(FOLLOW),--follow) $(if $(JSON),--json)
 
 connect: ## a shell on a node of STACK=x by Session Manager; NODE=i-…, PORT=8888 forwards a port instead
-	@$(WORKBENCH) -m ops.connect --stack $(STACK) $(if $(NODE),--node $(NODE)) $(if $(PORT),--port $(PORT)) \
+	@$(WORKBENCH) -m ops.connect --stack '$(STACK)' $(if $(NODE),--node $(NODE)) $(if $(PORT),--port $(PORT)) \
 		$(if $(LOCAL_PORT),--local-port $(LOCAL_PORT))
 
 rehearse: ## interrupt one local spot node and report what that costs

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import boto3
+from botocore.exceptions import ProfileNotFound
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -95,7 +96,10 @@ def run(chosen: argparse.Namespace) -> int:
 
 def compared(region: str) -> int:
     """What the region's EC2 API says otherwise. Raises Refused without credentials."""
-    session = boto3.Session(region_name=region)
+    try:
+        session = boto3.Session(region_name=region)
+    except ProfileNotFound as error:
+        raise Refused(f"{error}: set AWS_PROFILE to one that exists", EXIT_NO_CREDENTIALS) from None
     if session.get_credentials() is None:
         raise Refused(
             "CHECK=1 asks EC2 and there are no AWS credentials: log in (aws sso login) or set AWS_PROFILE",

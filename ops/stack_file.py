@@ -35,6 +35,11 @@ def path_of(stack: str, project: Path = ROOT) -> Path:
     """The stack's file; Refused with the nearest name where there is none."""
     path = project / f"Pulumi.{stack}.yaml"
     if not path.is_file():
+        if stack.startswith("examples/"):
+            raise Refused(
+                f"{stack} is an example for `make preview` and no stack of yours: copy {stack}.yaml to "
+                "Pulumi.<name>.yaml, write your account into allowedAccountIds, and say STACK=<name>"
+            )
         names = sorted(file.name.split(".")[1] for file in project.glob("Pulumi.*.yaml"))
         close = nearest(stack, names)
         hint = f" (nearest match: {close})" if close else ""

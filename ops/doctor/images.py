@@ -51,13 +51,13 @@ def resolve(account: Account, image: Image, pinned: bool = True) -> Resolved:
         if not ami_id.startswith("ami-"):
             raise NoImage(f"{image.ssm_parameter} holds '{ami_id[:40]}', which is no image id")
     try:
-        described = account.client("ec2").describe_images(ImageIds=[ami_id])["Images"]
+        described = account.client("ec2").describe_images(ImageIds=[ami_id], IncludeDeprecated=True)["Images"]
     except ClientError as error:
         if code_of(error).startswith("InvalidAMIID"):
             raise NoImage(f"{ami_id} ({found_by}): {reason(error)}") from None
         raise
     if not described:
-        raise NoImage(f"{ami_id} ({found_by}) is not there for this account, or is deprecated and gone")
+        raise NoImage(f"{ami_id} ({found_by}) is not there for this account")
     return Resolved(ami_id, found_by, described[0])
 
 

@@ -182,7 +182,7 @@ def bucket_verdict(name: str, code: str) -> Finding:
 def _role_checks(account: Account, settings: Settings, plans: Sequence[GroupPlan]) -> list[Check]:
     spot = any(plan.buys_spot for plan in plans)
     roles = [role for role in SERVICE_ROLES if spot or role != "AWSServiceRoleForEC2Spot"]
-    iam, own = account.client("iam"), settings.kms.mode != "aws-managed"
+    iam, own = account.client("iam"), settings.kms.mode == "create"
     return [
         Check(
             "service-linked role",
@@ -206,7 +206,8 @@ def _secret(account: Account, variable: str, name: str) -> Check:
 
 def _buckets(settings: Settings) -> list[str]:
     names = stack_names(settings)
-    return [names.artifacts_bucket, *names.dataset_buckets.values()]
+    logs = [names.access_logs_bucket] if settings.access_logs.retention_days is not None else []
+    return [names.artifacts_bucket, *names.dataset_buckets.values(), *logs]
 
 
 def _bucket(account: Account, name: str) -> Check:

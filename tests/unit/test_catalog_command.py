@@ -76,6 +76,16 @@ def test_the_check_without_credentials_is_one_line(capsys: pytest.CaptureFixture
     assert err.count("\n") == 1
 
 
+def test_the_check_with_a_profile_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobodys")
+    assert catalog.main(["--check"]) == 3
+    assert capsys.readouterr().err == (
+        "make catalog: The config profile (nobodys) could not be found: set AWS_PROFILE to one that exists\n"
+    )
+
+
 @mock_aws
 def test_the_check_tells_where_ec2_says_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     assert catalog.main(["--check", "--region", "us-west-2"]) == 0

@@ -108,6 +108,14 @@ class TestWithoutCredentials:
         assert COMMANDS[name](["--stack", "prd"]) == EXIT_USAGE
         assert "STACK is one of dev, local, prod, staging (nearest match: prod)" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_an_example_is_no_stack_and_the_way_to_one_is_told(
+        self, name: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert COMMANDS[name](["--stack", "examples/capacity-block"]) == EXIT_USAGE
+        told = capsys.readouterr().err
+        assert "copy examples/capacity-block.yaml to Pulumi.<name>.yaml" in told and told.count("\n") == 1
+
 
 class TestTheStackFile:
     @pytest.mark.parametrize("stack", ["dev", "staging", "prod"])

@@ -284,6 +284,19 @@ class TestImages:
     def test_this_accounts_own_images_are_nothing_strange(self) -> None:
         assert self.judge(ImageOwnerAlias=None, OwnerId="1").verdict == "ok"
 
+    def test_a_deprecated_one_is_asked_for_too_since_nodes_still_launch_with_it(self) -> None:
+        asked: dict[str, Any] = {}
+
+        class Ec2:
+            def describe_images(self, **arguments: Any) -> Any:
+                asked.update(arguments)
+                return {"Images": [TestImages.IMAGE]}
+
+        account = Account("1", "arn", "us-east-1", None, {("ec2", "us-east-1"): Ec2()})
+        settings = settings_with(group={"image": {"profile": PROFILE, "amiId": "ami-0123456789abcdef0"}})
+        images.resolve(account, settings.gpu_groups[0].image)
+        assert asked == {"ImageIds": ["ami-0123456789abcdef0"], "IncludeDeprecated": True}
+
     def test_a_boot_mode_that_a_type_lacks(self) -> None:
         profile = image_profile(PROFILE)
         assert images.faults_of({**self.IMAGE, "BootMode": "uefi"}, profile, ["p4d.24xlarge"])
@@ -379,6 +392,36 @@ class TestStandingThings:
         assert standing.role_verdict(role, False, False).verdict == "warn"
         assert standing.role_verdict(role, False, True).verdict == "fail"
         assert standing.role_verdict("AWSServiceRoleForEC2Spot", False, True).verdict == "warn"
+
+    @pytest.mark.parametrize(
+        ("mode", "named"), [("create", True), ("existing", False), ("aws-managed", False)]
+    )
+    def test_only_a_key_of_the_stacks_own_has_a_policy_that_names_roles(
+        self, mode: str, named: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        key = {"keyArn": "arn:aws:kms:us-east-1:123456789012:key/1"} if mode == "existing" else {}
+        settings = settings_with(kms={"mode": mode, **key})
+        told: list[bool] = []
+        monkeypatch.setattr(standing, "role_verdict", lambda role, there, own: told.append(own))
+
+        class Iam:
+            def get_role(self, **_: Any) -> Any:
+                return {}
+
+        account = Account("1", "arn", "us-east-1", None, {("iam", "us-east-1"): Iam()})
+        for check in standing._role_checks(account, settings, []):
+            check.ask()
+        assert told == [named]
+
+    def test_every_bucket_of_the_stack_is_asked_for(self) -> None:
+        settings = settings_with(datasets=[{"name": "shapes"}])
+        kinds = [
+            name.removeprefix("gputrain-dev-").removesuffix("-123456789012")
+            for name in standing._buckets(settings)
+        ]
+        assert kinds == ["artifacts", "data-shapes", "access-logs"]
+        without = settings_with(accessLogs={"retentionDays": None})
+        assert len(standing._buckets(without)) == 1
 
     @pytest.mark.parametrize(
         ("key", "verdict"),
