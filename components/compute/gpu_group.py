@@ -115,6 +115,7 @@ class GpuGroup(pulumi.ComponentResource):
                 kms_key_arn=args.kms_key_arn,
                 services_by_endpoint=args.services_by_endpoint,
                 permission_boundary_arn=args.permission_boundary_arn,
+                requires=args.requires,
             ),
             opts=self._child,
         )

@@ -1,6 +1,6 @@
 """The role of a group's nodes; what it may do is in `node_rights.py`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_aws as aws
@@ -38,6 +38,11 @@ class NodeRoleArgs:
     permission_boundary_arn: str | None = None
     """The policy that bounds the role. None: no boundary."""
 
+    requires: list[pulumi.Resource] = field(default_factory=list)
+    """The ways to AWS's services. A stack that goes over to endpoints has running nodes, whose calls by NAT the role
+    must not deny before the endpoints are there.
+    """
+
 
 class NodeRole(pulumi.ComponentResource):
     """Role, its one inline policy, the right to be reached by Session Manager, and the instance profile."""
@@ -68,7 +73,7 @@ class NodeRole(pulumi.ComponentResource):
                 name="node",
                 role=role.name,
                 policy=policy_document([*rights, *only_from_the_own_vpc(rights, args.services_by_endpoint)]),
-                opts=child,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=args.requires),
             ),
             # Session Manager without the right to read every parameter, which the better known policy gives.
             aws.iam.RolePolicyAttachment(

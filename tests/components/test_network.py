@@ -306,6 +306,13 @@ def test_who_boots_a_node_can_wait_for_every_way_it_needs(nat: str) -> None:
     assert {resource.name for resource in needed} <= waited_for
 
 
+def test_no_call_of_a_running_node_is_denied_before_its_endpoint_is_there() -> None:
+    """A stack that goes from NAT to endpoints has nodes, and their role then denies what comes by NAT."""
+    recording = record_program("test", {**minimal(), "network": {**minimal()["network"], "nat": "none"}})
+    policy = recording.one("aws:iam/rolePolicy:RolePolicy", "trainers-node-policy")
+    assert {endpoint.name for endpoint in recording.of_type(ENDPOINT)} <= policy.depends_on
+
+
 def template_of(**group: Any) -> tuple[Recording, dict[str, Any]]:
     """The program with one group, and that group's launch template."""
     config = minimal()
