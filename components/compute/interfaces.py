@@ -43,14 +43,3 @@ def plan_layouts(
             raise ValueError("; ".join(faults))
         by_layout.setdefault(interfaces, []).append(type_.name)
     return tuple(LayoutGroup(interfaces, tuple(names)) for interfaces, names in by_layout.items())
-
-
-def plan_interfaces(
-    types: Sequence[InstanceType], efa: bool, layout: Layout = "ip-optimized"
-) -> tuple[NetworkInterface, ...]:
-    """The interfaces of a group with one launch template; ValueError where its types need several."""
-    groups = plan_layouts(types, efa, layout)
-    if len(groups) != 1:
-        listed = ", ".join(type_.name for type_ in types)
-        raise ValueError(f"{listed} have different network interfaces and need a template each")
-    return groups[0].interfaces

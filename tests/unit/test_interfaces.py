@@ -15,7 +15,6 @@ from components.compute.interfaces import (
     addresses_per_node,
     interfaces_of,
     layout_faults,
-    plan_interfaces,
     plan_layouts,
 )
 
@@ -63,7 +62,7 @@ class TestTheRecommendedLayout:
         expected = [PLAIN] + [
             NetworkInterface(card, 1 if card == 0 else 0, "efa-only") for card in EFA_CARDS[name]
         ]
-        assert list(plan_interfaces([INSTANCE_TYPES[name]], efa=True)) == expected
+        assert list(interfaces_of(INSTANCE_TYPES[name], True, IP)) == expected
         assert addresses_per_node(expected) == 1
 
     def test_every_type_with_efa_is_in_the_table(self) -> None:
@@ -81,7 +80,7 @@ class TestTheRecommendedLayout:
         """eksctl#8685: the number of cards is not the number of EFAs, and p6-b300 has one card more."""
         b300 = instance_type("p6-b300.48xlarge")
         assert (b300.network_card_count, b300.max_efa_interfaces) == (17, 16)
-        assert len(efas(plan_interfaces([b300], efa=True))) == 16
+        assert len(efas(interfaces_of(b300, True, IP))) == 16
 
     def test_p6_b300_has_no_efa_on_its_first_card(self) -> None:
         """aws-parallelcluster#7143: a launch with EFA on card 0 was refused."""
@@ -94,7 +93,7 @@ class TestTheRecommendedLayout:
 
     def test_a_size_with_a_single_efa_gets_it(self) -> None:
         """dstack#1804: p5.4xlarge, with one EFA, was left out."""
-        assert plan_interfaces([instance_type("p5.4xlarge")], efa=True) == (
+        assert interfaces_of(instance_type("p5.4xlarge"), True, IP) == (
             PLAIN,
             NetworkInterface(0, 1, "efa-only"),
         )
@@ -171,11 +170,6 @@ class TestTypesOfOneGroup:
         assert groups[0].instance_types[0] == types[0].name  # the preferred type's template comes first
         served = {name: group.interfaces for group in groups for name in group.instance_types}
         assert served == {type_.name: interfaces_of(type_, efa, layout) for type_ in types}
-
-    def test_one_template_cannot_be_asked_for_two_layouts(self) -> None:
-        types = [instance_type("p5.48xlarge"), instance_type("p5en.48xlarge")]
-        with pytest.raises(ValueError, match=r"p5.48xlarge, p5en.48xlarge .* a template each"):
-            plan_interfaces(types, efa=True)
 
     def test_a_type_without_efa_cannot_be_given_a_layout_with_it(self) -> None:
         with pytest.raises(ValueError, match="no interface on card 0, device 0"):
