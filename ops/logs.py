@@ -25,7 +25,7 @@ from .refusal import EXIT_OK, Refused
 from .stack_file import settings_of
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-MOST_EVENTS = 20_000  # of one call; what is older is left out, and said so
+MOST_EVENTS = 20_000  # of one call, the oldest first; what comes after them is left out, and said so
 POLL_SECONDS = 3.0
 LATE_SECONDS = 60  # CloudWatch takes an event this long to be found, at times
 FIRST = ("time", "level", "event", "instance", "group")

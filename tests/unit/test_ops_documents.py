@@ -15,7 +15,7 @@ from botocore.session import Session
 
 from tests.unit.stack_files import ROOT
 
-DOCUMENTS = ("runbooks.md", "operating.md", "cost.md")
+DOCUMENTS = ("runbooks.md", "operating.md", "cost.md", "storage.md", "security.md")
 # The AWS CLI's own options, and those that it spells in its own way (SNS's endpoint).
 CLI_OPTIONS = {"query", "region", "output", "max-items", "profile", "notification-endpoint"}
 RUN_OPTIONS = {
