@@ -155,6 +155,21 @@ def capacity_block_has_no_placement_group(
         yield Fault((*at, "placement"), f"{group.placement} in a capacity block", "write none")
 
 
+def reservation_is_of_the_placement_group(
+    group: GpuGroupSettings, at: Path, settings: Settings
+) -> Iterator[Fault]:
+    """A launch into a cluster placement group uses reservations that were made in it, and no others (EC2 user guide,
+    Capacity Reservations in cluster placement groups, 2026; ParallelCluster warns of another group's reservation).
+    """
+    reservation = group.reservation
+    if reservation is not None and reservation.kind == "on-demand" and group.placement == "cluster":
+        yield Fault(
+            (*at, "placement"),
+            f"cluster makes a new placement group, in which {reservation.id} cannot be",
+            "write the id of the placement group that it was reserved in, or none",
+        )
+
+
 @warning
 def capacity_block_is_paid_for(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
     """A block is paid up front, and nothing scales its group out again within its time."""
@@ -230,6 +245,7 @@ RULES = (
     capacity_block_is_one_that_is_sold,
     capacity_block_is_empty_at_first,
     capacity_block_has_no_placement_group,
+    reservation_is_of_the_placement_group,
     capacity_block_is_paid_for,
     capacity_block_is_not_over,
     capacity_block_is_to_come,

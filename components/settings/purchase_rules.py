@@ -179,9 +179,13 @@ def _fallback(group: GpuGroupSettings, settings: Settings) -> GpuGroupSettings |
 
 @warning
 def efa_has_a_cluster_placement(group: GpuGroupSettings, at: Path, settings: Settings) -> Iterator[Fault]:
-    """AWS advises a cluster placement group for EFA (ParallelCluster warns too); a capacity block has its own."""
-    in_block = group.reservation is not None and group.reservation.kind == "capacity-block"
-    if group.placement == "none" and not in_block and known_types(group) and efa_is_wanted(group, settings):
+    """AWS advises a cluster placement group for EFA (ParallelCluster warns too); a reservation is where it is."""
+    if (
+        group.placement == "none"
+        and group.reservation is None
+        and known_types(group)
+        and efa_is_wanted(group, settings)
+    ):
         yield Fault(
             (*at, "placement"),
             "none for a group with EFA: its nodes may be far apart, and collectives slower",

@@ -147,7 +147,14 @@ CASES = [
         rules.capacity_block_has_no_placement_group,
         group(**IN_BLOCK, placement="cluster"),
         f"{AT}.placement: cluster in a capacity block; write none",
+        group(**IN_BLOCK, placement="none"),
+    ),
+    Case(  # awsome-distributed-ai: no capacity for reservations in a placement group of their own
+        rules.reservation_is_of_the_placement_group,
         group(**RESERVED, placement="cluster"),
+        f"{AT}.placement: cluster makes a new placement group, in which cr-0123456789abcdef0 cannot be; write the id "
+        "of the placement group that it was reserved in, or none",
+        group(**RESERVED, placement="pg-0123456789abcdef0"),
     ),
     Case(
         rules.capacity_block_has_no_placement_group,

@@ -227,7 +227,7 @@ def test_a_fallback_serves_one_group() -> None:
     assert [text for text, level in found.items() if level == "error"] == [line]
 
 
-def test_efa_in_a_capacity_block_or_a_group_that_exists_needs_no_cluster_placement() -> None:
+def test_efa_in_a_reservation_or_a_group_that_exists_needs_no_cluster_placement() -> None:
     by_id = {**EFA, "placement": "pg-0123456789abcdef0"}
     block = {
         "kind": "capacity-block",
@@ -237,5 +237,6 @@ def test_efa_in_a_capacity_block_or_a_group_that_exists_needs_no_cluster_placeme
         "startsAt": "2027-01-11T11:30:00Z",
         "endsAt": "2027-01-18T11:30:00Z",
     }
-    for changes in (by_id, {**EFA, "placement": "none", "reservation": block}):
+    reserved = {"kind": "on-demand", "id": "cr-0123456789abcdef0", "zone": "us-east-1a", "count": 2}
+    for changes in (by_id, *({**EFA, "placement": "none", "reservation": one} for one in (block, reserved))):
         assert not [line for line in told(group(**changes)) if ".placement: none" in line]
