@@ -28,8 +28,8 @@ setup: ## get every tool the project needs into ~/.cache/gpu-training, and nothi
 up: ## bring up the local stack, publish the sample dataset, train on two nodes, and show the result
 	@$(WORKBENCH) -m localcloud.up --stack $(STACK)
 
-down: ## destroy the local stack and stop everything that runs
-	@$(WORKBENCH) -m localcloud.down --stack $(STACK)
+down: ## destroy the local stack and stop everything that runs; FORCE=1 also where the destroy failed
+	@$(WORKBENCH) -m localcloud.down --stack '$(STACK)' $(if $(FORCE),--force)
 
 status: ## what runs now: the local stack, or with STACK=x nodes, alarms, run and cost of one in an account; JSON=1
 	@$(WORKBENCH) -m $(if $(filter local,$(STACK)),localcloud.status,ops.status) --stack '$(STACK)' \

@@ -18,6 +18,7 @@ from tests.unit.stack_files import ROOT
 DOCUMENTS = ("runbooks.md", "operating.md", "cost.md", "storage.md", "security.md")
 # The AWS CLI's own options, and those that it spells in its own way (SNS's endpoint).
 CLI_OPTIONS = {"query", "region", "output", "max-items", "profile", "notification-endpoint"}
+FOR_ALL = ("SETUP_SYSTEM", "GPU_TRAINING_NODES")  # variables of every target, which the tools read themselves
 RUN_OPTIONS = {
     "start": {"scale"},
     "status": {"run"},
@@ -77,6 +78,21 @@ def test_a_make_command_has_a_target_that_takes_these_variables(document: str, c
     for word in words:
         name, separator, _ = word.partition("=")
         assert separator and f"$({name})" in recipe[1], f"{document}: make {target} takes no {word}"
+
+
+def test_what_messages_tell_a_person_to_make_can_be_made() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    told: list[tuple[str, str]] = []
+    for folder in ("components", "localcloud", "ops", "policies"):
+        for path in (ROOT / folder).rglob("*.py"):
+            told += re.findall(r"make ([a-z-]+)((?: [A-Z_]+=)?)", path.read_text().replace("\n", " "))
+    variables = {
+        (target, name.strip(" =")) for target, name in told if name.strip(" =") not in ("", *FOR_ALL)
+    }
+    assert ("down", "FORCE") in variables and len(variables) > 5
+    for target, name in sorted(variables):
+        recipe = re.search(rf"^{re.escape(target)}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+        assert recipe and f"$({name})" in recipe[1], f"make {target} takes no {name}"
 
 
 @pytest.mark.parametrize(("document", "command"), commands("trainer"), ids=lambda value: value[:60])
