@@ -15,7 +15,12 @@ def _topic_attributes(call: Call) -> dict[str, str]:
         ("policy", "Policy"),
         ("deliveryPolicy", "DeliveryPolicy"),
     )
-    return {api: str(call[key]) for key, api in names if call[key] and call.changed(key)}
+    # Empty text is how SNS is told that there is none any more.
+    return {
+        api: str(call[key] or "")
+        for key, api in names
+        if call.changed(key) and (call[key] or call.old_inputs.get(key))
+    }
 
 
 def _topic_create(call: Call) -> Made:

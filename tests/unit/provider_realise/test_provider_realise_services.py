@@ -37,6 +37,13 @@ def test_a_role_is_deleted_whatever_still_hangs_on_it(stack: Stack) -> None:
         stack.delete(name)
 
 
+def test_a_topic_that_loses_its_key_is_no_longer_encrypted(stack: Stack) -> None:
+    topic = stack.make("aws:sns/topic:Topic", "alerts", name="alerts", kmsMasterKeyId="alias/aws/sns")
+    stack.change("alerts", name="alerts")
+    attributes = stack.clients("sns").get_topic_attributes(TopicArn=topic.id)["Attributes"]
+    assert not attributes.get("KmsMasterKeyId")
+
+
 def test_alarms_topics_logs_keys_and_parameters(stack: Stack) -> None:
     topic = stack.make("aws:sns/topic:Topic", "alerts", name="alerts", displayName="GPU alerts")
     stack.make(
