@@ -6,6 +6,7 @@ import os
 
 import pulumi.log
 
+SDK_DEBUG = pulumi.log.debug
 DEBUG_VARIABLE = (
     "GPU_TRAINING_SDK_DEBUG"  # set: the SDK's debug messages go to the engine, for `pulumi --debug`
 )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pulumi.log
 import pytest
 
-from components.engine_log import DEBUG_VARIABLE, without_debug_messages
+from components.engine_log import DEBUG_VARIABLE, SDK_DEBUG, without_debug_messages
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    before = pulumi.log.debug
-    yield
-    pulumi.log.debug = before
+def as_the_sdk_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever ran the program before has taken its debug messages away."""
+    monkeypatch.setattr(pulumi.log, "debug", SDK_DEBUG)
 
 
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
