@@ -76,8 +76,8 @@ def test_seven_faults_of_one_file_are_told_at_once() -> None:
         "gpu-training:gpuGroups[0].instanceTypes[0]: unknown instance type 'g6.xlarg'; one of "
         "g6.xlarge, g6.2xlarge, g6.4xlarge, g6.8xlarge, g6.12xlarge, g6.16xlarge, g6.24xlarge, g6.48xlarge; "
         "`make catalog` lists all (nearest match: g6.xlarge)",
-        "gpu-training:gpuGroups[1].efa: on, but g6.xlarge has no EFA; write auto or off, or use one of "
-        "g6.12xlarge, g6e.48xlarge, p4d.24xlarge, p5.48xlarge, p6-b300.48xlarge",
+        "gpu-training:gpuGroups[1].efa: on, but g6.xlarge has no EFA; write auto or off; use one of "
+        "g6.8xlarge, g6.12xlarge, g6.16xlarge, g6.24xlarge, g6.48xlarge",
         "gpu-training:gpuGroups[2].zones: 2 zones for a group with EFA; name one, such as [us-east-1a]",
         "gpu-training:gpuGroups[3].minNodes: 5 is above maxNodes 2; at most 2, or raise maxNodes",
         "gpu-training:gpuGroups[4].placment: unknown key; known here: "
