@@ -184,9 +184,11 @@ class GpuGroup(pulumi.ComponentResource):
                 depends_on=depends_on,
                 delete_before_replace=True,
                 custom_timeouts=pulumi.CustomTimeouts(delete=DELETION_LIMIT),
-                # The number belongs to whoever scales the group. The initial hooks hold for the first fleet only,
-                # and a change of them would replace the group: later changes come by the hook resources.
-                ignore_changes=["desiredCapacity", "initialLifecycleHooks"],
+                # The number belongs to whoever scales the group. Suspended launches belong to the circuit breaker and
+                # to the budget's stop: a refresh reads them, and the next `up` would resume what they stopped. The
+                # initial hooks hold for the first fleet only, and a change of them would replace the group: later
+                # changes come by the hook resources.
+                ignore_changes=["desiredCapacity", "suspendedProcesses", "initialLifecycleHooks"],
             ),
         )
 

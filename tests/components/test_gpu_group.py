@@ -184,7 +184,11 @@ class TestTheGroup:
             2,
             2,
         )
-        assert sorted(found.request.ignoreChanges) == ["desiredCapacity", "initialLifecycleHooks"]
+        assert sorted(found.request.ignoreChanges) == [
+            "desiredCapacity",
+            "initialLifecycleHooks",
+            "suspendedProcesses",  # what the circuit breaker stopped, no `up` resumes
+        ]
 
     def test_gates_the_first_fleet_by_both_hooks_and_later_changes_by_the_same(self) -> None:
         recording = group()
