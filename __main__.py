@@ -55,7 +55,9 @@ told = settings.monitoring.alerts.run_emails
 run_events = RunEvents("run-events", RunEventsArgs(names, told, own_key), opts)
 access = Access("access", access_args(settings, key, own_key), opts)
 files = releases.files(file for boot in boots for file in boot.release_files)
-shared = ClusterObjectsArgs(names.artifacts_bucket, files, cluster_document_of(settings), stores.artifacts.ready)
+shared = ClusterObjectsArgs(
+    names.artifacts_bucket, files, cluster_document_of(settings), stores.artifacts.ready
+)
 objects = ClusterObjects("cluster", shared, opts)
 lustre = lustre_args(settings, network, stores)
 mounts = Lustre("lustre", lustre, opts).ready if lustre else []

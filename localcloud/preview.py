@@ -50,7 +50,9 @@ def summary(stack: str, events: Events, seconds: float) -> list[str]:
             now, full = (f"{cost[low]} to {cost[high]}" for low, high in COST_BOUNDS)
             lines.append(f"{name}: {now} at creation, {full} with every group full")
             if cost.get("unknownAtMaxNodes"):
-                lines.append(f"no price is known, and none is in these sums, of {', '.join(cost['unknownAtMaxNodes'])}")
+                lines.append(
+                    f"no price is known, and none is in these sums, of {', '.join(cost['unknownAtMaxNodes'])}"
+                )
     lines.append("stand-in providers were used: nothing was asked of AWS, and the stack was taken as new")
     return [f"preview {stack}: {line}" for line in lines] + [f"preview {stack}: took {seconds:.1f} s"]
 

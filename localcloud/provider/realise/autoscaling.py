@@ -140,7 +140,8 @@ def _hook_delete(call: Call) -> None:
 
 def _schedule_put(call: Call) -> None:
     sizes = ("minSize", "maxSize", "desiredCapacity")
-    unchanged = [size for size in sizes if call[size] == -1]  # the provider's word; the API's is to say nothing
+    # -1 is the provider's word for a size that stays; the API's is to say nothing.
+    unchanged = [size for size in sizes if call[size] == -1]
     wanted = call.fit("autoscaling", "PutScheduledUpdateGroupAction", None, *unchanged)
     call.clients("autoscaling").put_scheduled_update_group_action(
         **{**wanted, "ScheduledActionName": call.name}
