@@ -290,7 +290,7 @@ def test_a_run_goes_on_after_a_roll_back_to_a_release_that_knows_fewer_keys(
 ) -> None:
     cloud = make_cloud(1)
     (agent,) = cloud.boot_all()
-    cloud.run("rolled-back", nodes=1, steps=400, seconds=0.01)
+    cloud.run("rolled-back", nodes=1, steps=100, seconds=0.01)
     wait_until(lambda: cloud.step("rolled-back") > 0, "a step")
     agent.stop()
     add_a_later_key(cloud, keys.generation("rolled-back"), "versions")
