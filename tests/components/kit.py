@@ -7,6 +7,7 @@ secrets.
 
 from __future__ import annotations
 
+import gc
 import json
 import runpy
 from collections import Counter
@@ -204,6 +205,7 @@ def record_program(stack: str, config: Mapping[str, Any], preview: bool = False)
         return record(lambda: runpy.run_path(str(ROOT / "__main__.py")), stack, preview)
     finally:
         set_all_config({})
+        gc.enable()  # the program turns it off for its own short life, and here it shares a long one
 
 
 @cache  # a recording is only read
