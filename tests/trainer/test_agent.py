@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from trainer.agent.board import utc_now
@@ -19,33 +16,8 @@ from trainer.contracts.node_document import SelfCheckSettings
 from trainer.contracts.run import Generation, Member, RunPointer, Versions
 from trainer.exit_codes import Exit
 
-from localcloud.aws.server import AwsServer
-from tests.local.cloud_kit import REGION, wait_until
-from tests.trainer.agent_kit import Cloud, cloud
-
-NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with AwsServer(tick_seconds=0.05) as aws:
-        yield aws.endpoint
-
-
-@pytest.fixture
-def make_cloud(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[int], Cloud]]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "FAKE_WORLD": str(tmp_path / "world"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    with ExitStack() as stack:
-        yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
+from tests.local.cloud_kit import wait_until
+from tests.trainer.agent_kit import Cloud
 
 
 def add_a_later_key(cloud: Cloud, key: str, *sections: str) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,12 +18,10 @@ from trainer.contracts.run import RunConfig, RunPointer, TrainingConfig
 from trainer.exit_codes import Exit
 from trainer.runs import control
 
-from localcloud.aws.server import AwsServer
 from tests.local.cloud_kit import REGION, client, wait_until
-from tests.trainer.agent_kit import Cloud, cloud
+from tests.trainer.agent_kit import Cloud
 from tests.trainer.test_generation import peer, report, view, world
 
-NUMBERS = itertools.count(1)
 DAY = 24 * 3600.0
 USED_UP = used_up_message(DAY)
 
@@ -124,28 +119,6 @@ class TestTheIdleCount:
             if value is not None:
                 assert now - last >= COUNT_SECONDS and value == int(trained)
                 last, trained = now, trains
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with AwsServer(tick_seconds=0.05) as aws:
-        yield aws.endpoint
-
-
-@pytest.fixture
-def make_cloud(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[int], Cloud]]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "FAKE_WORLD": str(tmp_path / "world"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    with ExitStack() as stack:
-        yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, 2000 + next(NUMBERS)))
 
 
 def with_document(cloud: Cloud, **changes: Any) -> None:

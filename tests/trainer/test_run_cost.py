@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +26,9 @@ from trainer.runs import control
 from trainer.runs.status import read_status
 from trainer.runs.watch import headline
 
-from localcloud.aws.server import AwsServer
 from tests.local.cloud_kit import REGION, client, wait_until
 from tests.trainer import run_kit
-from tests.trainer.agent_kit import Cloud, RunningAgent, cloud
+from tests.trainer.agent_kit import Cloud, RunningAgent
 from tests.trainer.kit import Bench
 
 HOUR = 3600.0
@@ -39,7 +36,6 @@ PRICES = {
     "g6.xlarge": HourlyPrice(on_demand_usd=0.8, spot_low_usd=0.4, spot_high_usd=0.8, as_of="2026-07-20"),
     "p5.48xlarge": HourlyPrice(on_demand_usd=55.0, as_of="2026-06-01"),
 }
-NUMBERS = itertools.count(1)
 
 
 def report(usage: NodeUsage | None, instance_id: str = "i-1") -> MemberReport:
@@ -247,26 +243,6 @@ class TestRunEvent:
         assert RunEvents(None, None).publish(event(made, result())) is False
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with AwsServer(tick_seconds=0.05) as aws:
-        yield aws.endpoint
-
-
-@pytest.fixture
-def made(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Cloud]]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "FAKE_WORLD": str(tmp_path / "world"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    with ExitStack() as stack:
-        yield lambda nodes: stack.enter_context(cloud(endpoint, tmp_path, nodes, next(NUMBERS)))
-
-
 def conclude_once_more(cloud: Cloud, agent: RunningAgent) -> None:
     """A node that believes to lead too, but whose result was not the one that was written."""
     node, config = agent.agent.node, cloud.board.config("first")
@@ -291,8 +267,10 @@ def hear(cloud: Cloud) -> Callable[[], list[Any]]:
 
 
 class TestAgents:
-    def test_one_of_them_tells_the_end_of_a_run_and_what_it_cost(self, made: Callable[[int], Cloud]) -> None:
-        cloud = made(2)
+    def test_one_of_them_tells_the_end_of_a_run_and_what_it_cost(
+        self, make_cloud: Callable[[int], Cloud]
+    ) -> None:
+        cloud = make_cloud(2)
         heard = hear(cloud)
         cloud.put_cluster(PRICES)
         agents = cloud.boot_all()
@@ -311,9 +289,9 @@ class TestAgents:
         assert told.cost == ended.cost and told.loss == ended.last_loss
 
     def test_a_result_that_s3_took_without_an_answer_is_told_once_all_the_same(
-        self, made: Callable[[int], Cloud]
+        self, make_cloud: Callable[[int], Cloud]
     ) -> None:
-        cloud = made(1)
+        cloud = make_cloud(1)
         heard = hear(cloud)
         [agent] = cloud.boot_all()
         agent.network.lose_answer = "/result.json"
@@ -322,8 +300,8 @@ class TestAgents:
         [sent] = heard()
         assert RunEvent.from_json(sent["Message"]).finished_at == cloud.result("first").finished_at
 
-    def test_a_run_without_a_price_is_none_the_worse(self, made: Callable[[int], Cloud]) -> None:
-        cloud = made(1)
+    def test_a_run_without_a_price_is_none_the_worse(self, make_cloud: Callable[[int], Cloud]) -> None:
+        cloud = make_cloud(1)
         cloud.board.put_text(keys.cluster(), "{")
         [agent] = cloud.boot_all()
         cloud.run("first", nodes=1, steps=4, on_finish="release")
@@ -332,16 +310,16 @@ class TestAgents:
         assert ended.cost is not None and ended.cost.unpriced == ["g6.xlarge"]
         assert ended.cost.node_hours[0].hours > 0
 
-    def test_a_topic_that_takes_no_message_loses_nothing(self, made: Callable[[int], Cloud]) -> None:
-        cloud = made(1)
+    def test_a_topic_that_takes_no_message_loses_nothing(self, make_cloud: Callable[[int], Cloud]) -> None:
+        cloud = make_cloud(1)
         cloud.runs_topic_arn = f"arn:aws:sns:{REGION}:123456789012:nowhere"
         [agent] = cloud.boot_all()
         cloud.run("first", nodes=1, steps=4, on_finish="release")
         assert cloud.result("first").status == "finished"
         assert agent.join() == 0
 
-    def test_time_goes_on_over_restarts_of_the_agent(self, made: Callable[[int], Cloud]) -> None:
-        cloud = made(1)
+    def test_time_goes_on_over_restarts_of_the_agent(self, make_cloud: Callable[[int], Cloud]) -> None:
+        cloud = make_cloud(1)
         cloud.put_cluster(PRICES)
         [first] = cloud.boot_all()
         cloud.run("first", nodes=1, steps=100_000)
