@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,10 +13,9 @@ from trainer.errors import ConfigurationError, StoreError
 from trainer.exit_codes import Exit
 
 from localcloud.aws.server import AwsServer
-from tests.local.cloud_kit import REGION, client
-from tests.trainer.agent_kit import Cloud, cloud
+from tests.local.cloud_kit import client
+from tests.trainer.agent_kit import Cloud
 
-NUMBERS = itertools.count(1)
 CANARY = "hf_canary_7f3a9b1c"
 KEY = "-----BEGIN KEY-----\nMIIEcanarycanary\nQQ==\n-----END KEY-----"
 
@@ -38,25 +34,15 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def make_cloud(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[dict[str, str]], Cloud]]:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "FAKE_WORLD": str(tmp_path / "world"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    with ExitStack() as stack:
+def make_cloud(make_cloud: Callable[[int], Cloud]) -> Callable[[dict[str, str]], Cloud]:
+    """Clouds of one node that are told of these secrets."""
 
-        def make(secrets: dict[str, str]) -> Cloud:
-            made = stack.enter_context(cloud(endpoint, tmp_path, 1, 900 + next(NUMBERS)))
-            made.secrets = secrets
-            return made
+    def make(secrets: dict[str, str]) -> Cloud:
+        made = make_cloud(1)
+        made.secrets = secrets
+        return made
 
-        yield make
+    return make
 
 
 def everything_stored(made: Cloud) -> bytes:

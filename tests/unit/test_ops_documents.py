@@ -51,7 +51,7 @@ def options(words: list[str]) -> set[str]:
 
 @pytest.mark.parametrize(("document", "command"), commands("aws"), ids=lambda value: value[:60])
 def test_an_aws_command_is_an_operation_with_these_parameters(document: str, command: str) -> None:
-    # Several lines in one block may each be a command; placeholders in angle brackets stand for values.
+    # Several lines in one block may each be a command; words in angle brackets stand for values.
     _, service_name, operation, *words = shlex.split(command)
     model = service({"s3api": "s3"}.get(service_name, service_name))
     by_cli_name = {xform_name(name, "-"): name for name in model.operation_names}

@@ -41,13 +41,10 @@ class NotKnown:
 Found = str | NotKnown
 
 
-@dataclass(frozen=True)
-class Validator:
+class Named:
     """Its id is the function's name with dashes, its text the function's docstring."""
 
-    find: Callable[[Inputs], Iterator[Found]]
-    types: frozenset[str]
-    fix: str
+    find: Callable[..., Any]
 
     @property
     def id(self) -> str:
@@ -56,6 +53,15 @@ class Validator:
     @property
     def text(self) -> str:
         return " ".join((self.find.__doc__ or "").split())
+
+
+@dataclass(frozen=True)
+class Validator(Named):
+    """Over the inputs of one resource."""
+
+    find: Callable[[Inputs], Iterator[Found]]
+    types: frozenset[str]
+    fix: str
 
 
 def number(value: Any) -> float | None:

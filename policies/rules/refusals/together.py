@@ -16,7 +16,7 @@ from .._join import of_type, points_to
 from .._judge import UNKNOWN, leaves, read
 from . import interfaces
 from ._catalog import INSTANCE_TYPES
-from ._validator import Inputs, NotKnown, known
+from ._validator import Inputs, Named, NotKnown, known
 
 VPC, SUBNET = "aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet"
 TEMPLATE, GROUP = "aws:ec2/launchTemplate:LaunchTemplate", "aws:autoscaling/group:Group"
@@ -39,20 +39,12 @@ Found = tuple[PolicyResource, str | NotKnown]
 
 
 @dataclass(frozen=True)
-class JoinedValidator:
-    """As `Validator`, over a whole stack."""
+class JoinedValidator(Named):
+    """Over all resources of a stack."""
 
     find: Callable[[Stack], Iterator[Found]]
     types: frozenset[str]
     fix: str
-
-    @property
-    def id(self) -> str:
-        return self.find.__name__.replace("_", "-")
-
-    @property
-    def text(self) -> str:
-        return " ".join((self.find.__doc__ or "").split())
 
 
 def _blocks(subnets: Stack) -> Iterator[tuple[PolicyResource, IPv4Network]]:
