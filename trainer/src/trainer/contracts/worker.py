@@ -49,7 +49,10 @@ class WorkerEvent(Document):
     step        step (counted from 1), loss (mean over the global batch; null and non_finite if no number),
                 samples (consumed by all ranks since the run's first step), seconds (the whole step),
                 data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate,
-                sample_sum (sum of the numbers of all samples of the step, over all ranks)
+                sample_sum (sum of the numbers of all samples of the step, over all ranks); where they apply:
+                tokens (as samples, of sequence models), grad_norm (of the whole gradient, before clipping),
+                mfu (ratio; null or left out where the device's peak is not known), device_peak_bytes (most device
+                memory that torch had allocated on this rank since the start)
     pause       step, reason (save, eval): no step for a while, and that is no hang; written by every rank
     eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits), seconds, best
     checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
@@ -71,6 +74,10 @@ class WorkerEvent(Document):
     data_wait_seconds: float | None = None
     learning_rate: float | None = None
     sample_sum: int | None = None
+    tokens: int | None = None
+    grad_norm: float | None = None
+    mfu: float | None = None
+    device_peak_bytes: int | None = None
     slow_rank: int | None = None
     ratio: float | None = None
     world_size: int | None = None
