@@ -82,7 +82,9 @@ class FakeNvml:
         answers: dict[str, Any] = {
             "nvmlDeviceGetUUID": lambda g: g.uuid,
             "nvmlDeviceGetName": lambda g: g.name,
-            "nvmlDeviceGetPciInfo": lambda g: SimpleNamespace(pciDeviceId=g.pci_device_id),
+            "nvmlDeviceGetPciInfo": lambda g: SimpleNamespace(
+                pciDeviceId=g.pci_device_id, busId=f"00000000:{0x10 + self.gpus.index(g):02X}:00.0".encode()
+            ),
             "nvmlDeviceGetMemoryInfo": lambda g, version=None: SimpleNamespace(total=g.total, used=1 << 30),
             "nvmlDeviceGetUtilizationRates": lambda g: SimpleNamespace(gpu=50),
             "nvmlDeviceGetPowerUsage": lambda g: 72_500,

@@ -37,6 +37,7 @@ class GpuReading:
     name: str
     lost: bool = False
     pci_device_id: str | None = None  # four hex digits, upper case
+    pci_bus_id: str | None = None  # as NVML spells it: 00000000:3B:00.0
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     utilization_ratio: float | None = None
@@ -125,6 +126,7 @@ class Nvml:
             uuid=_text(uuid) if uuid is not None else f"unknown-{index}",
             name=_text(name) if name is not None else "unknown",
             pci_device_id=f"{pci.pciDeviceId >> 16:04X}" if pci is not None else None,
+            pci_bus_id=_text(pci.busId) if pci is not None and hasattr(pci, "busId") else None,
             memory_total_bytes=memory.total if memory is not None else None,
             memory_used_bytes=memory.used if memory is not None else None,
             utilization_ratio=utilization.gpu / 100 if utilization is not None else None,
