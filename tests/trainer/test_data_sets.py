@@ -11,9 +11,11 @@ import pytest
 import torch
 from trainer.contracts import keys
 from trainer.contracts.cluster import Cluster, GroupInfo
+from trainer.contracts.manifests import DatasetFacts
 from trainer.contracts.node_document import DatasetLocation
 from trainer.data.dataset import ShardedSplit, StepSampler, dataset_info, step_loader
-from trainer.data.manifest import DatasetName, map_array, parse_name
+from trainer.data.formats import map_array
+from trainer.data.manifest import DatasetName, parse_name
 from trainer.data.order import GlobalOrder
 from trainer.data.publish import describe, publish_dataset
 from trainer.data.sample import CLASSES, make_sample
@@ -207,7 +209,7 @@ def test_a_shard_that_is_not_in_the_format_is_refused(
 ) -> None:
     np.savez(tmp_path / "train-0.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(DatasetError, match=told):
-        describe(tmp_path, NAME, classes=4)
+        describe(tmp_path, NAME, DatasetFacts(classes=4))
 
 
 def test_compressed_and_broken_shards_are_refused(tmp_path: Path) -> None:

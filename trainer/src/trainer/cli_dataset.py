@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from .access import add_bucket_argument, artifacts_bucket, dataset_location, read_cluster
-from .contracts.manifests import DatasetManifest
+from .contracts.manifests import DatasetFacts, DatasetManifest
 from .errors import ConfigurationError, DatasetError
 
 
@@ -97,7 +97,7 @@ def _make_sample(arguments: argparse.Namespace) -> int:
     if arguments.samples < 1 or arguments.test_samples < 1:
         raise ConfigurationError("--samples and --test-samples must be at least 1")
     make_sample(arguments.folder, arguments.samples, arguments.test_samples, arguments.seed)
-    manifest = describe(arguments.folder, DatasetName("shapes", "v1"), len(CLASSES))
+    manifest = describe(arguments.folder, DatasetName("shapes", "v1"), DatasetFacts(classes=len(CLASSES)))
     _report(manifest, f"wrote {arguments.folder}", arguments.json, folder=str(arguments.folder))
     return 0
 
@@ -105,13 +105,16 @@ def _make_sample(arguments: argparse.Namespace) -> int:
 def _publish(arguments: argparse.Namespace) -> int:
     _need_numpy()
     from .data.manifest import parse_name
-    from .data.publish import describe, publish_dataset
+    from .data.publish import describe, publish_dataset, read_facts
     from .store import Store
 
     name = parse_name(arguments.dataset)
     store = Store()
     location = dataset_location(read_cluster(store, artifacts_bucket(arguments)), name.name)
-    manifest = describe(arguments.folder, name, arguments.classes)
+    facts = read_facts(arguments.folder)
+    if arguments.classes is not None:
+        facts = facts.model_copy(update={"classes": arguments.classes})
+    manifest = describe(arguments.folder, name, facts)
     total = sum(shard.size_bytes for shard in manifest.shards)
     with _bar(f"publishing {name}", arguments.json) as show:
         lock, done = Lock(), 0
