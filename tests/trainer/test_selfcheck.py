@@ -12,7 +12,6 @@ from typing import Any
 import jsonschema
 import pytest
 from trainer.contracts.node_document import Promise
-from trainer.devices.floors import floors_for, table
 from trainer.devices.metrics import publish
 from trainer.devices.nvml import Nvml, NvmlUnavailable
 from trainer.exit_codes import Exit
@@ -164,26 +163,6 @@ def test_torch_needs_kernels_for_the_gpu_and_the_wheel_is_named() -> None:
     assert "2.15.0" in finding.message and "sm_75, sm_80" in (finding.cause or "")
     blind = check_torch(promise(), [TorchDevice("cpu", "2 threads")], "2.15.0+cpu", [])
     assert blind.verdict == "fail" and "0 of 8" in blind.message
-
-
-def test_every_floor_is_sane_against_measurement_and_datasheet() -> None:
-    """A vendor's own table of such figures has four typing errors; ours is held to its neighbours."""
-    ids: list[str] = []
-    for row in table():
-        ids += row.pci_device_ids
-        assert set(row.floor) == set(row.peak)
-        for dtype, floor in row.floor.items():
-            assert 0.2 * row.peak[dtype] <= floor <= 0.75 * row.peak[dtype], (row.name, dtype)
-            measured = row.measured.get(dtype)
-            if measured is None:
-                assert dtype in row.warn_only, (row.name, dtype)
-            else:
-                assert 0.55 * measured <= floor <= 0.76 * measured, (row.name, dtype)
-                assert measured <= row.peak[dtype], (row.name, dtype)
-    assert len(ids) == len(set(ids)) and all(len(id_) == 4 for id_ in ids)
-    h100_row = floors_for("2330")
-    assert h100_row is not None and h100_row.floor["bf16"] == 545
-    assert floors_for("FFFF") is None and floors_for(None) is None
 
 
 def figure(**changes: Any) -> MatmulFigure:
