@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..bench.matmul import applicable_dtypes, measure
 from ..devices.floors import GpuFloors, floors_for
-from ..devices.nvml import HARDWARE_REASONS, GpuReading
+from ..devices.reading import HARDWARE_REASONS, GpuReading
 from ..exit_codes import Exit
 from .devices import TorchDevice
 from .report import Finding, MatmulFigure
