@@ -74,6 +74,11 @@ class Agent:
         if self._session is not None:
             self._session.refresh()
 
+    def worker_pids(self) -> set[int]:
+        """All worker processes on this node; asked from the exporter's thread."""
+        session = self._session
+        return session.worker_pids() if session is not None else set()
+
     def _boot(self) -> Exit | None:
         node, document = self.node, self.node.document
         node.state.set("trainer_up", 1)

@@ -71,6 +71,7 @@ def _run_as(
 ) -> Exit:
     from ..devices.metrics import DeviceMetrics
     from ..obs.exporter import Exporter, NodeState
+    from ..obs.host import HostMetrics
     from ..store import Store
     from .agent import Agent
     from .board import Board
@@ -101,14 +102,16 @@ def _run_as(
     )
     agent = Agent(node, imds, document_file)
     devices = DeviceMetrics.open(state, document.promise.accelerator)
+    host = HostMetrics(state, agent.worker_pids)
 
     def refresh() -> None:
         agent.refresh()
+        host.refresh()
         devices.refresh()
 
     signal.signal(signal.SIGTERM, agent.on_signal)
     signal.signal(signal.SIGINT, agent.on_signal)
-    exporter = Exporter(state, identity.address, document.metrics_port, refresh)
+    exporter = Exporter(state, identity.address, document.metrics_port, refresh, document.dcgm_names)
     try:
         return agent.run()
     finally:

@@ -16,7 +16,7 @@ from ..obs.logs import bind, get_logger
 from . import generation as rules
 from . import uploads
 from .board import utc_now
-from .cost import UsageClock, all_usage, run_cost, seconds_before
+from .cost import UsageClock, all_usage, run_cost, seconds_before, show_cost
 from .events import Meter, progress_of
 from .hours import trained_seconds
 from .membership import Attempts, Observer
@@ -140,6 +140,7 @@ class Session:
         if self._unsent is not None:
             self._upload(self._unsent)
         reports = node.board.reports(run) | {node.instance_id: self.report}
+        show_cost(run_cost(all_usage(reports, self._earlier)), node.state)
         life_cycles = node.lifecycle.life_cycles(reports)
         if life_cycles is None:  # no answer: nobody is given up for it
             life_cycles = dict.fromkeys(reports, "InService")
@@ -191,7 +192,12 @@ class Session:
         if self._training is not None:
             self._training.workers.kill()
             self._training = None
+        self.node.state.clear("trainer_run_cost_usd")
         self.peers.look({})
+
+    def worker_pids(self) -> set[int]:
+        training = self._training
+        return training.workers.pids() if training is not None else set()
 
     def refresh(self) -> None:
         """Ages, at the moment of a scrape."""

@@ -105,6 +105,7 @@ class Training:
         if cause is not None and result.code == Exit.PEER_LOST:
             result = result.model_copy(update={"message": cause})
         self.node.state.set("trainer_run_active", 0)
+        self.meter.ended()
         get_logger().info("workers ended", code=result.code, reason=result.message, step=self.meter.step)
         return result
 

@@ -41,6 +41,8 @@ def publish(readings: Sequence[GpuReading], state: NodeState) -> None:
         for reading in readings
     }
     state.replace("trainer_gpu_info", info)
+    lost = {(str(reading.index), reading.uuid): float(reading.lost) for reading in readings}
+    state.replace("trainer_gpu_lost", lost)
     throttle: dict[LabelValues, float] = {}
     for reading in readings:
         for reason, active in reading.throttled_by().items():
@@ -111,6 +113,8 @@ class DeviceMetrics:
             get_logger().warning("no device metrics", error=str(error))
             return
         self._events = NvmlXids.open(self.module)
+        driver = self.nvml.driver_version()
+        self.state.replace("trainer_nvidia_driver_info", {(driver,): 1.0} if driver else {})
 
     def _close_nvml(self) -> None:
         if self._events is not None:
