@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainer.devices import metrics as device_metrics
 from trainer.devices.metrics import DeviceMetrics
 from trainer.devices.xid import Xid
-from trainer.devices.xid_nvml import SAME_SECONDS, NvmlXids, XidTally
+from trainer.devices.xid_nvml import SAME_SECONDS, NvmlXids, XidTally, kernels_place
 from trainer.obs import dcgm
 from trainer.obs.exporter import Exporter, NodeState
 
@@ -40,17 +40,6 @@ class Nvml(FakeNvml):
 
     def happen(self, gpu: int, code: int) -> None:
         self.told.append(SimpleNamespace(device=self.gpus[gpu], eventType=8, eventData=code))
-
-    def nvmlDeviceGetPciInfo(self, gpu: Gpu) -> Any:
-        bus = 0x10 + self.gpus.index(gpu)
-        return SimpleNamespace(
-            pciDeviceId=gpu.pci_device_id,
-            pciSubSystemId=0,
-            domain=0,
-            bus=bus,
-            device=0,
-            busId=f"00000000:{bus:02X}:00.0",
-        )
 
     def nvmlEventSetCreate(self) -> object:
         return object()
@@ -97,6 +86,12 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DeviceMetrics, Nv
 def scraped(exporter: Exporter) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=5) as answer:
         return answer.read().decode()
+
+
+def test_a_place_on_the_bus_is_the_same_in_both_sources() -> None:
+    assert kernels_place("00000000:3B:00.0") == "0000:3b:00"
+    assert kernels_place("00000001:3B:00.0") == "0001:3b:00"
+    assert kernels_place("what is this") == "what is this"
 
 
 def test_an_xid_that_both_sources_tell_counts_once() -> None:
@@ -193,7 +188,8 @@ def test_a_gpu_that_fell_off_is_told_and_says_nothing_else(
 
 def test_dcgms_names_are_there_only_when_asked_for() -> None:
     state = NodeState()
-    DeviceMetrics(state, None, None, Nvml([Gpu(name="NVIDIA L4", uuid="GPU-a")])).refresh()
+    gpu = Gpu(name="NVIDIA L4", uuid="GPU-a", fields={82: (0, 1, 70)})  # memory's temperature, unsigned
+    DeviceMetrics(state, None, None, Nvml([gpu])).refresh()
     plain, both = Exporter(state, "127.0.0.1", 0), Exporter(state, "127.0.0.1", 0, dcgm_names=True)
     try:
         own, text = scraped(plain), scraped(both)
@@ -205,11 +201,13 @@ def test_dcgms_names_are_there_only_when_asked_for() -> None:
         sample.name: sample
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith("DCGM_")
+        if sample.name.startswith("DCGM_FI_DEV")
     }
     assert {name: sample.value for name, sample in found.items()} == {
         "DCGM_FI_DEV_SM_CLOCK": 2040,  # MHz
         "DCGM_FI_DEV_GPU_TEMP": 61,
+        "DCGM_FI_DEV_MEMORY_TEMP": 70,
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": gpu.energy,  # mJ
         "DCGM_FI_DEV_POWER_USAGE": 72.5,
         "DCGM_FI_DEV_GPU_UTIL": 50,  # percent
         "DCGM_FI_DEV_FB_USED": 1024,  # MiB

@@ -17,6 +17,15 @@ MOST_AT_ONCE = 1000  # events of one look: whatever a driver in trouble says, a 
 SAME_SECONDS = 60.0  # both sources are read at each scrape; what one says later than that is another event
 
 
+def kernels_place(bus_id: str) -> str:
+    """NVML's ``00000000:3B:00.0`` as the kernel writes it: ``0000:3b:00``; another text stays as it is."""
+    domain, _, rest = bus_id.rpartition(".")[0].partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest.lower()}"
+    except ValueError:
+        return bus_id
+
+
 @dataclass
 class NvmlXids:
     """New XIDs since the last call of `new`, which never waits."""
@@ -62,12 +71,11 @@ class NvmlXids:
             self.module.nvmlEventSetFree(self.events)
 
     def _place(self, device: Any) -> str:
-        """As the kernel writes it: ``0000:3b:00``."""
         try:
-            pci = self.module.nvmlDeviceGetPciInfo(device)
+            text = self.module.nvmlDeviceGetPciInfo(device).busId
         except self.module.NVMLError:  # the GPU is lost: an event of an unknown place is still an event
             return "unknown"
-        return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}"
+        return kernels_place(text.decode() if isinstance(text, bytes) else text)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ families counts twice. What NVML cannot tell (DCGM_FI_PROF_*, profiling counters
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,9 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 
 MIB = 1 << 20
-SHORT_PLACE = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
 LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION")
-Values = Mapping[
-    str, Mapping[tuple[str, ...], float]
-]  # metric -> label values -> value, as NodeState keeps them
+# metric -> label values -> value, as NodeState keeps them
+Values = Mapping[str, Mapping[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,21 @@ class Alias:
     factor: float  # ours times this is DCGM's
     help: str
     less: str | None = None  # another of ours to be subtracted first
+    kind: str = "gauge"
 
 
 ALIASES = (
     Alias("DCGM_FI_DEV_SM_CLOCK", "trainer_gpu_clock_hertz", 1e-6, "SM clock (MHz)."),
     Alias("DCGM_FI_DEV_GPU_TEMP", "trainer_gpu_temperature_celsius", 1, "GPU temperature (C)."),
+    Alias("DCGM_FI_DEV_MEMORY_TEMP", "trainer_gpu_memory_temperature_celsius", 1, "Memory temperature (C)."),
+    # A counter there; "unknown" here, since Prometheus' text form would add _total to a counter's name.
+    Alias(
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        "trainer_gpu_energy_joules_total",
+        1000,
+        "Energy (mJ).",
+        kind="unknown",
+    ),
     Alias("DCGM_FI_DEV_POWER_USAGE", "trainer_gpu_power_watts", 1, "Power draw (W)."),
     Alias("DCGM_FI_DEV_GPU_UTIL", "trainer_gpu_utilization_ratio", 100, "GPU utilization (%)."),
     Alias("DCGM_FI_DEV_FB_USED", "trainer_gpu_memory_used_bytes", 1 / MIB, "Memory used (MiB)."),
@@ -52,20 +59,15 @@ def families(values: Values, host: str | None = None) -> Iterator[Metric]:
     known = {(gpu, uuid): (name, bus) for gpu, uuid, name, bus, *_ in values.get("trainer_gpu_info", {})}
     driver = next((labels[0] for labels in values.get("trainer_nvidia_driver_info", {})), "")
     for alias in ALIASES:
-        family = Metric(alias.name, alias.help, "gauge")
+        family = Metric(alias.name, alias.help, alias.kind)
         for key, value in sorted(values.get(alias.metric, {}).items()):
             gpu, uuid = key[:2]
             less = values.get(alias.less, {}).get(key) if alias.less else 0.0
             if less is None or (gpu, uuid) not in known:
                 continue
             name, bus = known[gpu, uuid]
-            labels = (gpu, uuid, _bus_id(bus), f"nvidia{gpu}", name, host, driver)
+            labels = (gpu, uuid, bus, f"nvidia{gpu}", name, host, driver)
             sample = dict(zip(LABELS, labels, strict=True))
             family.add_sample(alias.name, sample, (value - less) * alias.factor)
         if family.samples:
             yield family
-
-
-def _bus_id(place: str) -> str:
-    """The kernel's ``0000:3b:00`` as NVML and DCGM write it: ``00000000:3B:00.0``."""
-    return f"0000{place.upper()}.0" if SHORT_PLACE.fullmatch(place) else place

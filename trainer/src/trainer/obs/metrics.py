@@ -158,6 +158,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("trainer_gpu_memory_total_bytes", "gauge", "Device memory.", GPU),
     Metric("trainer_gpu_power_watts", "gauge", "Board power.", GPU),
+    Metric("trainer_gpu_power_limit_watts", "gauge", "What the board may draw.", GPU),
+    Metric("trainer_gpu_energy_joules_total", "counter", "Since the driver was loaded.", GPU),
+    Metric(
+        "trainer_gpu_memory_temperature_celsius", "gauge", "Of the memory; absent where it tells none.", GPU
+    ),
     Metric("trainer_gpu_temperature_celsius", "gauge", "Core temperature.", GPU),
     Metric(
         "trainer_gpu_temperature_margin_celsius",
