@@ -14,9 +14,9 @@ from ..errors import ConfigurationError
 from ..store import Progress, Store, sha256_of
 from .formats import SUFFIXES, check_shard
 from .manifest import IMAGES, MANIFEST, DatasetName, object_key
+from .pack import FACTS
 
 SHARD_NAME = re.compile(r"(?P<split>train|test)-[A-Za-z0-9._-]+\.np[yz]")
-FACTS = "dataset.json"
 PARALLEL_SHARDS = 4
 
 
