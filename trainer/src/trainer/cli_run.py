@@ -235,7 +235,7 @@ def _show(status: RunStatus, console: Any) -> None:
 def _logs(arguments: argparse.Namespace) -> int:
     from .agent.board import EVENTS, WORKER_LOG
     from .contracts import keys
-    from .runs.watch import event_line
+    from .runs.watch import event_line, log_line
 
     board, cluster = _connect(arguments)
     run = _existing(arguments, board, cluster).name
@@ -251,8 +251,9 @@ def _logs(arguments: argparse.Namespace) -> int:
             text = fetched.body[printed.get(listed.key, 0) :].decode(errors="replace") if fetched else ""
             printed[listed.key] = len(fetched.body) if fetched else 0
             for line in text.splitlines():
-                shown = line if arguments.json else event_line(line)
-                print(f"{generation} {instance_id} {line}" if arguments.worker else f"{generation} {shown}")
+                in_words = log_line if arguments.worker else event_line
+                shown = line if arguments.json else in_words(line)
+                print(f"{generation} {instance_id} {shown}" if arguments.worker else f"{generation} {shown}")
         if over:
             return 0
         time.sleep(POLL_SECONDS)

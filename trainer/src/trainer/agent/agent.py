@@ -184,7 +184,7 @@ class Agent:
             # The node's root helper takes it out of its group. Where the group's minimum size needs it, the agent is
             # started again; the run has its result then and is not opened a second time.
             return self._goodbye(Exit.DONE)
-        bind(run=None, generation=None)
+        bind(run=None, generation=None, rank=None, step=None)
         return None
 
     def _goodbye(self, code: Exit) -> Exit:

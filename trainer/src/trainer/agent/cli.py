@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import time
 from contextlib import ExitStack
@@ -35,9 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..obs.logs import configure, get_logger
+    from ..obs.logs import capture_logging, configure, get_logger
 
     configure()
+    capture_logging(logging.WARNING)
     with ExitStack() as at_the_end:  # the last lines are still sent
         try:
             return int(_run(arguments.document.resolve(), arguments.state_dir.resolve(), at_the_end))

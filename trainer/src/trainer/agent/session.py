@@ -12,7 +12,7 @@ from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import ExitReport, StopReason, WorkerConfig
 from ..errors import Fault, StoreError
 from ..exit_codes import Exit
-from ..obs.logs import bind, get_logger
+from ..obs.logs import bind, get_logger, hide
 from . import generation as rules
 from . import uploads
 from .board import utc_now
@@ -239,6 +239,7 @@ class Session:
         error = done.exception()
         if error is None:
             self._secrets = done.result()
+            hide(self._secrets.redact)
             self._ready_since = time.monotonic()
         elif isinstance(error, StoreError) and self._prepare_tries < PREPARE_TRIES:
             get_logger().warning("preparation failed, trying again", error=str(error))

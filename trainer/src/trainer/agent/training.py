@@ -60,7 +60,7 @@ class Training:
         self._watchdog = Watchdog(self.node.pace, self.began)
         self.workers.start()
         state, n = self.node.state, self.generation.n
-        bind(generation=n)
+        bind(generation=n, rank=local_ranks(self.config)[0], step=None)
         state.set("trainer_generation", n)
         state.set("trainer_run_active", 1)
         state.clear("trainer_straggler_ratio")
@@ -113,6 +113,7 @@ class Training:
         for event in self._tail.read():
             self.meter.take(event)
             self._watchdog.take(event, time.monotonic())
+            bind(step=self.meter.step)
             if event.kind == "straggler":
                 self._straggler(event)
 
