@@ -17,7 +17,6 @@ faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=False)
 import logging
 import os
 import sys
-import traceback
 from pathlib import Path
 
 import torch
@@ -33,6 +32,7 @@ from .exit_codes import Exit
 from .models.dropout import seed_dropout
 from .models.load import build_model
 from .models.user_wheel import install_user_wheel
+from .obs.logs import bind, capture_logging, configure, get_logger
 from .store import Store
 from .train.checkpoint import Checkpoints
 from .train.events import EventLog
@@ -106,21 +106,24 @@ def as_fault(error: BaseException) -> Fault:
 
 
 def main(argv: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     path, rank = Path(argv[0]), int(os.environ["RANK"])
+    configure(stream="stderr", rank=rank)
+    capture_logging(logging.INFO)
     gen_dir = path.parent
     events = EventLog(events_file(gen_dir, rank))
     stop = StopRequest(gen_dir)
     stop.listen()
     try:
-        code = run(read_config(path), stop, events)
+        config = read_config(path)
+        bind(run=config.run.name, generation=config.generation.n)
+        code = run(config, stop, events)
         report = ExitReport(code=code, message=code.name.lower().replace("_", " "), step=events.last_step)
     except Exception as error:
         fault = as_fault(error)
-        if fault.exit_code in (Exit.BUG, Exit.PEER_LOST):
-            traceback.print_exc()
-        print(
-            f"worker rank {rank}: {fault.exit_code.name} ({fault.exit_code.value}): {fault}", file=sys.stderr
+        trace = error if fault.exit_code in (Exit.BUG, Exit.PEER_LOST) else None
+        code_name = fault.exit_code.name
+        get_logger().error(
+            "worker ended", code=int(fault.exit_code), name=code_name, reason=str(fault), exc_info=trace
         )
         events.write("error", code=int(fault.exit_code), message=str(fault))
         report = ExitReport(code=int(fault.exit_code), message=str(fault), step=events.last_step)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..contracts.worker import EventKind, WorkerEvent
+from ..obs.logs import bind
 
 
 class EventLog:
@@ -23,6 +24,7 @@ class EventLog:
         plain = {name: _plain(value) for name, value in fields.items()}
         if kind == "step" and not fields.get("non_finite"):
             self.last_step = fields["step"]
+            bind(step=self.last_step)
         event = WorkerEvent(kind=kind, time=time.time(), **plain)
         self._file.write(event.to_line())
         self._file.flush()
