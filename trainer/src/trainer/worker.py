@@ -17,6 +17,7 @@ faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=False)
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,8 +37,10 @@ from .obs.logs import bind, capture_logging, configure, get_logger
 from .store import Store
 from .train.checkpoint import Checkpoints
 from .train.events import EventLog
+from .train.init_from import fetch_weights
 from .train.job import Job
 from .train.loop import train
+from .train.memory import is_out_of_memory
 from .train.precision import resolve_precision
 from .train.stop import StopRequest
 from .train.world import is_peer_loss, join_world, leave_world
@@ -70,8 +73,6 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
     dropout = seed_dropout(model, training.seed)
     world = join_world(config.device)
     capability = torch.cuda.get_device_capability(world.device) if config.device == "cuda" else None
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    spare_cores = (os.cpu_count() or 1) // local_ranks - 1
     job = Job(
         training=training,
         world=world,
@@ -84,7 +85,10 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
         checkpoints=Checkpoints(store, bucket, config.run, generation, world.size, run_dir / "checkpoints"),
         stop=stop,
         events=events,
-        loader_workers=max(0, min(MAX_LOADER_WORKERS, spare_cores)) if config.device == "cuda" else 0,
+        loader_workers=loader_workers() if config.device == "cuda" else 0,
+        weights=partial(fetch_weights, training.init_from, store, bucket, run_dir / "init")
+        if training.init_from
+        else None,
         whole_world=config.run.nodes * max(member.local_world_size for member in config.generation.members),
     )
     code = train(job)
@@ -93,13 +97,22 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
     return code
 
 
+def loader_workers() -> int:
+    """Processes that read for this rank: what cores there are beside one for each rank of this machine."""
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(0, min(MAX_LOADER_WORKERS, (os.cpu_count() or 1) // local_ranks - 1))
+
+
 def as_fault(error: BaseException) -> Fault:
     """What an exception means to the agent; an unexpected one is a bug (70), its trace is in the log."""
     if isinstance(error, Fault):
         return error
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in text:
-        return OutOfMemoryError(f"out of memory; use a smaller micro-batch (more accumulation): {text}")
+    if is_out_of_memory(error):
+        return OutOfMemoryError(
+            "out of memory outside of a step (loading, evaluating or saving): use a larger machine or fewer ranks "
+            f"on it: {text}"
+        )
     if is_peer_loss(error):
         return PeerLostError(f"a peer was lost: {text}")
     return Fault(f"unexpected: {text}")

@@ -17,6 +17,16 @@ class CheckpointSettings(Document):
     keep: int = Field(default=2, ge=2)
 
 
+Schedule = Literal["constant", "cosine", "linear", "one-cycle"]
+
+
+class AugmentSettings(Document):
+    """Of training images; each draw is a function of seed, step and sample."""
+
+    flip: bool = False  # left to right, every second one
+    crop_pixels: int = Field(default=0, ge=0)  # shifted by up to so many pixels, black where nothing was
+
+
 class TrainingConfig(Document):
     """One training; every number that changes the result is here."""
 
@@ -29,13 +39,33 @@ class TrainingConfig(Document):
     global_batch_size: int = Field(default=64, gt=0)  # samples an optimizer step, over all ranks
     gradient_accumulation: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0)
-    schedule: Literal["constant", "cosine"] = "cosine"
+    # After the warm-up: constant, falling to 0 as half a cosine or as a line; one-cycle is PyTorch's OneCycleLR, which
+    # rises for warmupSteps (0: three tenths of the steps).
+    schedule: Schedule = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)  # of adamw
+    momentum: float = Field(default=0.9, ge=0, lt=1)  # of sgd, Nesterov's; 0: none
+    weight_decay: float = Field(default=0.01, ge=0)  # of matrices and convolutions, not of biases and norms
+    label_smoothing: float = Field(default=0, ge=0, lt=1)  # while training; evaluation goes without
+    augment: AugmentSettings = AugmentSettings()
     clip_norm: float | None = Field(
         default=None, gt=0
     )  # largest norm of the whole gradient; none: not clipped
     seed: int = 0
+    # A loss or gradient that is no number: stop ends the run; skip leaves the step out, after nonFiniteLimit of them in
+    # a row goes back to the last checkpoint once, and then ends the run.
+    non_finite: Literal["stop", "skip"] = "stop"
+    non_finite_limit: int = Field(default=5, gt=0)
+    activation_checkpointing: bool = (
+        False  # compute blocks again for the backward pass instead of keeping them
+    )
+    compile: bool = False  # torch.compile; where it fails the run goes on without it and says so
+    # auto: where memory runs out before the first step, micro-batches are halved until they fit, on all ranks alike.
+    micro_batch: Literal["fixed", "auto"] = "fixed"
+    # Weights that a fresh start begins with: run:NAME (its best checkpoint), or a .pt or .safetensors file.
+    init_from: str | None = None
+    init_strict: bool = True  # false: what does not fit is left as it was built, and told
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     eval_every_steps: int = Field(default=0, ge=0)  # 0: only at the end
     checkpoint: CheckpointSettings = CheckpointSettings()

@@ -17,7 +17,8 @@ SAVE_REASONS: tuple[Literal["periodic", "requested"], ...] = ("periodic", "reque
 class RankWords:
     """One rank's. Sums of whole numbers stay exact: they travel as float64, which has all below 2**53."""
 
-    loss: float  # its part of the global batch's mean loss, times the world size
+    loss_sum: float  # over its targets
+    count: int  # of its targets that the loss is the mean of
     sample_sum: int  # of the numbers of the samples that it loaded
     waited_seconds: float  # for data
     busy_seconds: float  # its own work, waiting for no other rank
@@ -29,7 +30,8 @@ class RankWords:
 class WorldWords:
     """The same on every rank, so that all decide the same."""
 
-    losses: list[float]  # by rank
+    loss_sums: list[float]  # by rank
+    count: int  # targets of the global batch that count
     sample_sum: int
     waited_seconds: float  # of the rank that waited longest
     busy_seconds: list[float]  # by rank
@@ -38,19 +40,20 @@ class WorldWords:
 
     @property
     def mean_loss(self) -> float:
-        """Over the samples of the global batch; each rank's part is weighted by its samples already."""
-        return sum(self.losses) / len(self.losses)
+        """Over the targets of the global batch, wherever they were."""
+        return sum(self.loss_sums) / max(1, self.count)
 
     @property
     def ranks_without_a_number(self) -> list[int]:
-        return [rank for rank, loss in enumerate(self.losses) if not math.isfinite(loss)]
+        return [rank for rank, loss in enumerate(self.loss_sums) if not math.isfinite(loss)]
 
 
 def exchange(world: World, mine: RankWords) -> WorldWords:
     table: torch.Tensor = world.gather([float(word) for word in astuple(mine)])
-    loss, sample_sum, waited, busy, stop, save = table.unbind(dim=1)
+    loss_sums, count, sample_sum, waited, busy, stop, save = table.unbind(dim=1)
     return WorldWords(
-        losses=loss.tolist(),
+        loss_sums=loss_sums.tolist(),
+        count=int(count.sum()),
         sample_sum=int(sample_sum.sum()),
         waited_seconds=float(waited.max()),
         busy_seconds=busy.tolist(),

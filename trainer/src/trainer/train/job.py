@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -23,9 +24,10 @@ from .checkpoint import Checkpoints, UnreadableError
 from .deadline import within
 from .evaluate import Evaluation, evaluate
 from .events import EventLog
+from .init_from import apply_weights
 from .plan import Plan
 from .precision import Precision
-from .schedule import rate_factor
+from .schedule import make_optimizer, make_scheduler
 from .state import TrainState
 from .stop import StopRequest, reason_of
 from .world import World
@@ -53,12 +55,25 @@ class Job:
     events: EventLog
     loader_workers: int = 0
     whole_world: int | None = None  # ranks when no node is missing; none: as many as there are
+    weights: Callable[[], dict[str, torch.Tensor]] | None = (
+        None  # that a fresh start begins with; none: as built
+    )
+
+    @property
+    def data_rank(self) -> int:
+        """This rank's place among those that share the global batch."""
+        return self.world.rank
+
+    @property
+    def data_size(self) -> int:
+        return self.world.size
 
 
-def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
+def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = None) -> TrainState:
     """The state to go on from: the newest usable checkpoint's, or a fresh one. Collective.
 
-    Rank 0 decides which checkpoint it is; the others load that one and no other.
+    Rank 0 decides which checkpoint it is; the others load that one and no other. ``after``: why the training goes back
+    to a checkpoint of its own.
     """
     state = _fresh_state(job, plan)
     world, found = job.world, None
@@ -85,6 +100,13 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
             f"resumed from step {manifest.step}, saved by generation {manifest.generation} "
             f"with {manifest.world_size} ranks"
         )
+        if after:
+            message = f"went back to the checkpoint of step {manifest.step} after {after}"
+    elif job.weights is not None:
+        left_out = apply_weights(job.model, job.weights(), job.training.init_strict)
+        message = f"fresh start with the weights of {job.training.init_from}"
+        if left_out:
+            job.events.write("note", step=0, message=f"of initFrom was not taken over: {left_out}")
     job.events.write(
         "started",
         step=state.step,
@@ -97,14 +119,8 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder) -> TrainState:
 
 
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
-    training = job.training
-    optimizer = torch.optim.AdamW(
-        job.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
-    )
-    factor = partial(
-        rate_factor, total=plan.total_steps, warmup=training.warmup_steps, kind=training.schedule
-    )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    optimizer = make_optimizer(job.model, job.training)
+    scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
     return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
 
 
@@ -124,6 +140,7 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
             step=state.step,
             eval_loss=result.loss,
             eval_accuracy=result.accuracy,
+            **({} if result.perplexity is None else {"eval_perplexity": result.perplexity}),
             seconds=time.monotonic() - began,
             best=best,
         )

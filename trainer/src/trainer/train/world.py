@@ -51,6 +51,12 @@ class World:
         dist.broadcast_object_list(words, src=0, group=self.control)
         return words[0]
 
+    def everybodys(self, word: Any) -> list[Any]:
+        """Every rank's word, on every rank."""
+        words: list[Any] = [None] * self.size
+        dist.all_gather_object(words, word, group=self.control)
+        return words
+
     def wait(self) -> None:
         """Until every rank is here."""
         dist.barrier(group=self.control)
