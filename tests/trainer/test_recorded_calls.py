@@ -160,6 +160,9 @@ def researcher_calls(endpoint: str, tmp_path_factory: pytest.TempPathFactory) ->
             patch.setattr("trainer.store.MULTIPART_BYTES", PART_BYTES)
             run = "--run", "first"
             ask("dataset", "make-sample", folder / "shapes", "--samples", 64, "--test-samples", 16)
+            ask("dataset", "convert", folder / "shapes", folder / "shapes-tar", "--to", "tar")
+            (folder / "book.txt").write_text("a line of a book\n" * 99)
+            ask("dataset", "import", "text", folder / "book.txt", folder / "book")
             ask("dataset", "publish", folder / "source", "numbers@v2")
             ask("dataset", "sync", "numbers@v2", folder / "synced")
             ask("dataset", "verify", folder / "synced")

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..contracts.manifests import DatasetManifest
 from .formats import KINDS, ImageShard, Kind, TokenShard, open_shard
-from .order import GlobalOrder
+from .order import GlobalOrder, WindowedOrder
 
 
 class Batch(NamedTuple):
@@ -71,14 +71,24 @@ class ShardedSplit(Dataset[Batch]):
     The index is a numpy array: lists of Python objects would be copied page by page into every worker.
     """
 
-    def __init__(self, folder: str | Path, manifest: DatasetManifest, split: str) -> None:
-        self._folder, self._manifest = Path(folder), manifest
+    def __init__(
+        self, folder: str | Path, manifest: DatasetManifest, split: str, window_shards: int | None = None
+    ) -> None:
+        """``window_shards``: samples are mixed within so many shards at a time; none: all with all."""
+        self._folder, self._manifest, self._window_shards = Path(folder), manifest, window_shards
         self._shards = [shard for shard in manifest.shards if shard.split == split]
         self._ends = np.cumsum([shard.samples for shard in self._shards], dtype=np.int64)
         self._open: dict[int, ImageShard | TokenShard] = {}
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
+
+    def order(self, global_batch: int, seed: int) -> GlobalOrder:
+        """In which its samples are read."""
+        if self._window_shards is None:
+            return GlobalOrder(len(self), global_batch, seed)
+        samples = tuple(shard.samples for shard in self._shards)
+        return WindowedOrder(len(self), global_batch, seed, samples, self._window_shards)
 
     def __getitem__(self, index: int) -> Batch:
         return self.take(np.array([index]))
@@ -109,9 +119,17 @@ class ShardedSplit(Dataset[Batch]):
         return self._open[shard]
 
 
-def make_split(folder: str | Path, manifest: DatasetManifest, split: str) -> ShardedSplit:
+def make_split(
+    folder: str | Path, manifest: DatasetManifest, split: str, window_shards: int | None = None
+) -> ShardedSplit:
     """``train`` or ``test`` of a version that lies in ``folder``, images or tokens; an absent one has no sample."""
-    return ShardedSplit(folder, manifest, split)
+    return ShardedSplit(folder, manifest, split, window_shards)
+
+
+class StepSamples(list[int]):
+    """The samples of one micro-batch, and the step it is of, which a streamed split fetches ahead by."""
+
+    step: int = 0
 
 
 class StepSampler(Sampler[list[int]]):
@@ -134,7 +152,9 @@ class StepSampler(Sampler[list[int]]):
         for step in range(self._first, self._total):
             batch = self._order.rank_batch(step, self._rank, self._world)
             for micro in np.array_split(batch, self._accumulation):
-                yield micro.tolist()
+                samples = StepSamples(micro.tolist())
+                samples.step = step
+                yield samples
 
 
 def _ignore_sigterm(_worker: int) -> None:
