@@ -154,6 +154,7 @@ def worker_config(
             launching_hook="launching",
             terminating_hook="terminating",
             log_group="/test/nodes",
+            datasets={"numbers": bench.location},
         ),
         state_dir=str(bench.root / node),
         data_dir=str(bench.root / "data"),

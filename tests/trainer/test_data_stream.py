@@ -20,7 +20,8 @@ from trainer.data.dataset import Batch, ShardedSplit, StepSampler, make_split, s
 from trainer.data.manifest import DatasetName
 from trainer.data.order import WindowedOrder
 from trainer.data.publish import describe, publish_dataset
-from trainer.data.stream import StreamedSplit, cache_bytes, new_cache
+from trainer.data.stream import StreamedSplit, new_cache
+from trainer.data.sync import cache_bytes
 from trainer.errors import DatasetError, StoreError
 from trainer.store import IntegrityError, Store
 

@@ -24,10 +24,9 @@ import torch
 from pydantic import ValidationError
 
 from .contracts.worker import ExitReport, WorkerConfig, events_file, exit_file
-from .data.dataset import ShardedSplit, dataset_info
+from .data.dataset import dataset_info
 from .data.manifest import parse_name
-from .data.sync import read_dir
-from .data.verify import local_manifest
+from .data.reading import open_splits
 from .errors import ConfigurationError, Fault, OutOfMemoryError, PeerLostError
 from .exit_codes import Exit
 from .models.dropout import seed_dropout
@@ -60,9 +59,16 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
     """Meet the other ranks, load data and model, train. Raises Fault, and what torch raises."""
     training, generation = config.run.training, config.generation.n
     name = parse_name(training.dataset)
-    folder = read_dir(config.document.datasets.get(name.name), config.data_dir, name.name, name.version)
-    manifest = local_manifest(folder)
-    info = dataset_info(manifest)
+    splits = open_splits(
+        training,
+        config.document.datasets.get(name.name),
+        name,
+        config.data_dir,
+        config.run.name,
+        generation,
+        partial(Store, region=config.document.region),
+    )
+    info = dataset_info(splits.manifest)
     store, bucket = Store(region=config.document.region), config.document.artifacts_bucket
     run_dir = Path(config.state_dir) / "runs" / config.run.name
     packages = None
@@ -77,8 +83,8 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
         training=training,
         world=world,
         info=info,
-        train_split=ShardedSplit(folder, manifest, "train"),
-        test_split=ShardedSplit(folder, manifest, "test"),
+        train_split=splits.train,
+        test_split=splits.test,
         model=model.to(world.device),
         dropout=dropout,
         precision=resolve_precision(training.precision, config.device, capability),

@@ -34,6 +34,10 @@ class TrainingConfig(Document):
     model_args: dict[str, float | int | str | bool] = Field(default_factory=dict)
     user_wheel: str | None = None  # object name below releases/user/
     dataset: str = Field(pattern=r"^[a-z0-9-]+@[A-Za-z0-9._-]+$")  # name@version
+    # sync: every node copies the dataset first; stream: it fetches shards while it trains, a window of them at a time,
+    # and samples are mixed within a window only. Both are exact at any world size; they are not the same order.
+    data: Literal["sync", "stream"] = "sync"
+    stream_window_shards: int = Field(default=8, gt=0)
     epochs: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, gt=0)
     global_batch_size: int = Field(default=64, gt=0)  # samples an optimizer step, over all ranks

@@ -33,11 +33,6 @@ OPEN_TRIES = (
 )
 
 
-def stream_dir(data_dir: str | Path, run: str) -> Path:
-    """What a streamed run keeps on a node: below it ``dataset`` (manifest, held-out shards) and ``gen-<n>``."""
-    return Path(data_dir) / ".stream" / run
-
-
 def new_cache(folder: Path, generation: int) -> Path:
     """The cache of a generation, empty at first; those of others, whose processes are gone, are removed."""
     cache = folder / f"gen-{generation:04d}"
@@ -46,12 +41,6 @@ def new_cache(folder: Path, generation: int) -> Path:
             shutil.rmtree(other, ignore_errors=True)
     cache.mkdir(parents=True, exist_ok=True)
     return cache
-
-
-def cache_bytes(manifest: DatasetManifest, window_shards: int) -> int:
-    """What the cache can hold at most: three windows of the largest shards (more where a batch spans several)."""
-    sizes = sorted((shard.size_bytes for shard in manifest.shards if shard.split == "train"), reverse=True)
-    return sum(sizes[: 3 * window_shards])
 
 
 class StreamedSplit(ShardedSplit):

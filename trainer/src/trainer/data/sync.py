@@ -33,6 +33,32 @@ def read_dir(location: DatasetLocation | None, data_dir: str | Path, name: str, 
     return Path(location.path) / version
 
 
+def stream_dir(data_dir: str | Path, run: str) -> Path:
+    """What a streamed run keeps on a node: below it ``dataset`` (manifest, held-out shards) and ``gen-<n>``."""
+    return Path(data_dir) / ".stream" / run
+
+
+def cache_bytes(manifest: DatasetManifest, window_shards: int) -> int:
+    """What a streamed run's shards take at once: three windows of the largest, as long as no batch spans several."""
+    sizes = sorted((shard.size_bytes for shard in manifest.shards if shard.split == "train"), reverse=True)
+    return sum(sizes[: 3 * window_shards])
+
+
+def sync_for_stream(
+    store: Store, location: DatasetLocation, name: str, version: str, target_dir: Path, window_shards: int
+) -> DatasetManifest:
+    """What a streamed run needs before it starts: manifest and held-out shards; raises as `sync_dataset`."""
+    return sync_dataset(
+        store,
+        location,
+        name,
+        version,
+        target_dir,
+        splits={"test"},
+        room_bytes=lambda manifest: cache_bytes(manifest, window_shards),
+    )
+
+
 def sync_dataset(
     store: Store,
     location: DatasetLocation,
@@ -41,6 +67,7 @@ def sync_dataset(
     target_dir: str | Path,
     progress: SyncProgress | None = None,
     splits: Collection[str] | None = None,
+    room_bytes: Callable[[DatasetManifest], int] = lambda _manifest: 0,
 ) -> DatasetManifest:
     """Make ``target_dir`` hold the published version, or the ``splits`` of it that are named; returns its manifest.
 
@@ -48,7 +75,7 @@ def sync_dataset(
     right (a disk that was empty after a stop, or a shard that rotted, is filled again), parts of files too; the
     manifest is written last, so that its presence means that everything was verified once. Raises DatasetError
     (exit code 20) naming the shard when an object is missing or its bytes are not the published ones, or when the
-    disk is too small, StoreError (21).
+    disk is too small, StoreError (21). ``room_bytes``: what will be needed on the disk besides.
     """
     target, dataset = Path(target_dir), f"{name}@{version}"
     manifest = fetch_manifest(store, location, name, version)
@@ -61,7 +88,7 @@ def sync_dataset(
         raise ConfigurationError(
             f"{target}: cannot be written: {error.strerror}; choose another folder"
         ) from error
-    _check_space(target, shards, dataset)
+    _check_space(target, shards, dataset, room_bytes(manifest))
     total = sum(shard.size_bytes for shard in shards)
     lock, done = Lock(), 0
 
@@ -95,9 +122,9 @@ def sync_dataset(
     return manifest
 
 
-def _check_space(target: Path, shards: list[Shard], dataset: str) -> None:
+def _check_space(target: Path, shards: list[Shard], dataset: str, more_bytes: int) -> None:
     """Before the first byte: a disk that runs full after hours has also cost those hours."""
-    needed = 0
+    needed = more_bytes
     for shard in shards:
         for path in (target / shard.name, target / f"{shard.name}.part"):
             if path.is_file() and path.stat().st_size == shard.size_bytes:
@@ -108,5 +135,5 @@ def _check_space(target: Path, shards: list[Shard], dataset: str) -> None:
     if needed and needed + SPARE_BYTES > free:
         raise DatasetError(
             f"dataset {dataset} needs {needed / 1e9:.2f} GB more in {target}, where {free / 1e9:.2f} GB are free "
-            f"({SPARE_BYTES / 1e9:.2f} GB must stay so); make room, or read it by streaming (data: stream)"
+            f"({SPARE_BYTES / 1e9:.2f} GB must stay so); make room, or stream it (data: stream, streamWindowShards)"
         )

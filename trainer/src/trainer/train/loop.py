@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 
 from ..data.dataset import StepSampler
-from ..data.order import GlobalOrder
 from ..errors import NonFiniteError
 from ..exit_codes import Exit
 from ..models.load import loss_function
@@ -41,7 +40,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     training, world, device = job.training, job.world, job.world.device
     plan = plan_training(training, job.data_size, len(job.train_split), job.whole_world)
     batch_size = training.global_batch_size
-    order = GlobalOrder(len(job.train_split), batch_size, training.seed)
+    order = job.train_split.order(batch_size, training.seed)
     loss_of = loss_function(job.model, training.label_smoothing)
     # Of a global batch all of whose targets count, as they nearly always do: what is summed is divided by it at once.
     targets = batch_size * (job.info.sequence_length or 1)
