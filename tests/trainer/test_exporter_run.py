@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainer.agent.cost import all_usage, run_cost, show_cost
@@ -25,11 +26,11 @@ DISKSTATS = """\
 """
 
 
-def started(step: int = 0, **fields: int) -> WorkerEvent:
+def started(step: int = 0, **fields: Any) -> WorkerEvent:
     return WorkerEvent(kind="started", time=1, step=step, total_steps=1000, **fields)
 
 
-def step(number: int, seconds: float = 0.5, waited: float | None = 0.1, **fields: float) -> WorkerEvent:
+def step(number: int, seconds: float = 0.5, waited: float | None = 0.1, **fields: Any) -> WorkerEvent:
     return WorkerEvent(
         kind="step",
         time=number,
@@ -38,7 +39,7 @@ def step(number: int, seconds: float = 0.5, waited: float | None = 0.1, **fields
         samples=64 * number,
         seconds=seconds,
         data_wait_seconds=waited,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

@@ -178,6 +178,7 @@ def researcher_calls(endpoint: str, tmp_path_factory: pytest.TempPathFactory) ->
             for key in (keys.latest("first"), keys.best("first")):
                 made.store.put(made.bucket, key, pointer.to_json().encode())
             ask("run", "fetch", *run, "--to", folder / "fetched")
+            assert main(["report", "first", "--to", str(folder / "report.html")]) == 0
             ask("run", "stop", *run)
             conclude(bench, "first", "stopped", 10)
             ask("run", "resume", *run)

@@ -57,6 +57,10 @@ def run_selfcheck(run: str, instance_id: str) -> str:
     return f"runs/{run}/selfcheck/{instance_id}.json"
 
 
+def run_selfchecks(run: str) -> str:
+    return f"runs/{run}/selfcheck/"
+
+
 def run_logs(run: str) -> str:
     return f"runs/{run}/logs/"
 

@@ -67,7 +67,7 @@ def families(values: Values, host: str | None = None) -> Iterator[Metric]:
                 continue
             name, bus = known[gpu, uuid]
             labels = (gpu, uuid, bus, f"nvidia{gpu}", name, host, driver)
-            sample = dict(zip(LABELS, labels, strict=True))
+            sample: dict[str, str] = dict(zip(LABELS, labels, strict=True))
             family.add_sample(alias.name, sample, (value - less) * alias.factor)
         if family.samples:
             yield family
