@@ -47,6 +47,7 @@ class Gpu:
     name: Any = "NVIDIA L4"
     pci_device_id: int = 0x27B810DE
     pci_subsystem_id: int = 0x16CA10DE
+    capability: tuple[int, int] = (8, 9)
     total: int = 23034 << 20
     used: int = 1 << 30
     reserved: int = 512 << 20  # of the driver; version 1 of the memory call counts it as used
@@ -107,53 +108,75 @@ def _gpu(name: str, device: int, mib: int, watts: int, **more: Any) -> Callable[
 
 
 PROFILES: dict[str, Callable[[], Gpu]] = {
-    "T4": _gpu("Tesla T4", 0x1EB8, 15360, 70, absent=BEFORE_AMPERE, pcie=(3, 8), pcie_max=(3, 8)),
+    "T4": _gpu(
+        "Tesla T4", 0x1EB8, 15360, 70, capability=(7, 5), absent=BEFORE_AMPERE, pcie=(3, 8), pcie_max=(3, 8)
+    ),
     "V100": _gpu(
         "Tesla V100-SXM2-16GB",
         0x1DB1,
         16384,
         300,
+        capability=(7, 0),
         absent=BEFORE_AMPERE,
         links=[1] * 6,
         pcie=(3, 16),
         pcie_max=(3, 16),
     ),
-    "A10G": _gpu("NVIDIA A10G", 0x2237, 23028, 300),
-    "L4": _gpu("NVIDIA L4", 0x27B8, 23034, 72),
-    "L40S": _gpu("NVIDIA L40S", 0x26B9, 46068, 350),
-    "A100": _gpu("NVIDIA A100-SXM4-40GB", 0x20B0, 40960, 400, links=[1] * 12),
+    "A10G": _gpu("NVIDIA A10G", 0x2237, 23028, 300, capability=(8, 6)),
+    "L4": _gpu("NVIDIA L4", 0x27B8, 23034, 72, capability=(8, 9)),
+    "L40S": _gpu("NVIDIA L40S", 0x26B9, 46068, 350, capability=(8, 9)),
+    "A100": _gpu("NVIDIA A100-SXM4-40GB", 0x20B0, 40960, 400, capability=(8, 0), links=[1] * 12),
     "H100": _gpu(
         "NVIDIA H100 80GB HBM3",
         0x2330,
         81559,
         700,
+        capability=(9, 0),
         links=[1] * 18,
         pcie=(5, 16),
         pcie_max=(5, 16),
         fabric_state=3,
     ),
     "H200": _gpu(
-        "NVIDIA H200", 0x2335, 143771, 700, links=[1] * 18, pcie=(5, 16), pcie_max=(5, 16), fabric_state=3
+        "NVIDIA H200",
+        0x2335,
+        143771,
+        700,
+        capability=(9, 0),
+        links=[1] * 18,
+        pcie=(5, 16),
+        pcie_max=(5, 16),
+        fabric_state=3,
     ),
     "B200": _gpu(
-        "NVIDIA B200", 0x2901, 183359, 1000, links=[1] * 18, pcie=(5, 16), pcie_max=(5, 16), fabric_state=3
+        "NVIDIA B200",
+        0x2901,
+        183359,
+        1000,
+        capability=(10, 0),
+        links=[1] * 18,
+        pcie=(5, 16),
+        pcie_max=(5, 16),
+        fabric_state=3,
     ),
     "B300": _gpu(
         "NVIDIA B300 SXM6 AC",
         0x3182,
         275040,
         1100,
+        capability=(10, 3),
         links=[1] * 18,
         pcie=(6, 16),
         pcie_max=(6, 16),
         fabric_state=3,
     ),
-    "g6f": _gpu("NVIDIA L4-3Q", 0x27B8, 2861, 72, absent=VGPU),
+    "g6f": _gpu("NVIDIA L4-3Q", 0x27B8, 2861, 72, capability=(8, 9), absent=VGPU),
     "MIG": _gpu(
         "NVIDIA A100-SXM4-40GB",
         0x20B0,
         40960,
         400,
+        capability=(8, 0),
         links=[1] * 12,
         mig=[Mig("MIG-1111"), Mig("MIG-2222")],
         absent=NO_PAGES | {"nvmlDeviceGetUtilizationRates"},
@@ -276,6 +299,7 @@ ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetUUID": lambda m, g: g.uuid,
     "nvmlDeviceGetName": lambda m, g: g.name,
     "nvmlDeviceGetPciInfo": lambda m, g: m._pci(g),
+    "nvmlDeviceGetCudaComputeCapability": lambda m, g: g.capability,
     "nvmlDeviceGetMemoryInfo": lambda m, g, version=None: _memory(g, version),
     "nvmlDeviceGetUtilizationRates": lambda m, g: SimpleNamespace(gpu=50),
     "nvmlDeviceGetPowerUsage": lambda m, g: g.power,

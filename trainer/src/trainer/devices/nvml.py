@@ -133,6 +133,7 @@ class Nvml:
             pci_device_id=f"{pci.pciDeviceId >> 16:04X}" if pci is not None else None,
             pci_subsystem_id=f"{pci.pciSubSystemId >> 16:04X}" if pci is not None else None,
             pci_bus_id=_text(pci.busId) if pci is not None else None,
+            compute_capability=self._capability(handle),
             memory_total_bytes=memory.total if memory is not None else None,
             memory_used_bytes=memory.used if memory is not None else None,
             utilization_ratio=utilization.gpu / 100 if utilization is not None else None,
@@ -175,6 +176,10 @@ class Nvml:
         second = getattr(self._m, "nvmlMemory_v2", None)
         found = self._value("nvmlDeviceGetMemoryInfo", handle, second) if second is not None else None
         return found if found is not None else self._value("nvmlDeviceGetMemoryInfo", handle)
+
+    def _capability(self, handle: Any) -> tuple[int, int] | None:
+        found = self._value("nvmlDeviceGetCudaComputeCapability", handle)
+        return (int(found[0]), int(found[1])) if found is not None else None
 
     def _mig(self, handle: Any) -> tuple[MigInstance, ...] | None:
         mode = self._value("nvmlDeviceGetMigMode", handle)

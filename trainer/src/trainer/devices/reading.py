@@ -33,6 +33,7 @@ class GpuReading:
     pci_device_id: str | None = None  # four hex digits, upper case
     pci_subsystem_id: str | None = None  # the same: boards of one device id differ
     pci_bus_id: str | None = None  # as NVML spells it: 00000000:3B:00.0
+    compute_capability: tuple[int, int] | None = None
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     utilization_ratio: float | None = None
