@@ -61,7 +61,8 @@ class Product:
         if self.scale is None:
             torch.matmul(self.a, self.b, out=self.c)
         else:
-            torch._scaled_mm(
+            scaled_mm: Any = torch._scaled_mm  # type: ignore[reportPrivateImportUsage]  the one way to fp8 there is
+            scaled_mm(
                 self.a, self.b, scale_a=self.scale, scale_b=self.scale, out_dtype=torch.bfloat16, out=self.c
             )
 

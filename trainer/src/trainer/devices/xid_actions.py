@@ -23,5 +23,6 @@ def _table() -> dict[int, XidAction]:
         assert action in get_args(XidAction)
         for text in codes:
             first, _, last = text.partition("-")
-            table.update(dict.fromkeys(range(int(first), int(last or first) + 1), action))
+            for code in range(int(first), int(last or first) + 1):
+                table[code] = action
     return table
