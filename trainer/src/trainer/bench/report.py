@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 from pydantic import Field
 from rich.console import Console
 from rich.markup import escape
 
 from ..contracts.base import Document
 from ..exit_codes import Exit
-from ..obs.exporter import NodeState
+from ..obs.exporter import NodeState, as_text
 from ..selfcheck.render import (
     COLOURS,
     allreduce_table,
@@ -95,10 +91,8 @@ def show(report: BenchReport, console: Console) -> None:
 
 def write_prometheus(report: BenchReport, path: Path) -> None:
     """Replaces ``path`` at once: whoever collects it never reads half of it."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Series(_series(report)))
     part = path.with_name(f".{path.name}.part")
-    part.write_bytes(generate_latest(registry))
+    part.write_bytes(as_text(_series(report)))
     os.replace(part, path)
 
 
@@ -122,11 +116,3 @@ def _series(report: BenchReport) -> NodeState:
         waited = report.loader.data_wait_ratio if report.loader.step_seconds else None
         state.set("trainer_bench_data_wait_ratio", waited)
     return state
-
-
-class _Series(Collector):
-    def __init__(self, state: NodeState) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._state.families()

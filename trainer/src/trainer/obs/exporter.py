@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -129,6 +129,13 @@ class _StateCollector(Collector):
         yield from self._state.families()
         if self._dcgm_names:
             yield from dcgm.families(self._state.values())
+
+
+def as_text(state: NodeState) -> bytes:
+    """Prometheus' text format, for a file that a collector reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_StateCollector(state, None))
+    return generate_latest(registry)
 
 
 class Exporter:
