@@ -134,7 +134,7 @@ class _StateCollector(Collector):
 def as_text(state: NodeState) -> bytes:
     """Prometheus' text format, for a file that a collector reads."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StateCollector(state, None))
+    registry.register(_StateCollector(state, None, dcgm_names=False))
     return generate_latest(registry)
 
 
