@@ -1,6 +1,6 @@
 """Objects in S3 as the trainer needs them: verified both ways, conditional where two writers may meet.
 
-Everything goes through one boto3 client that honours the SDK's own variables (AWS_ENDPOINT_URL, AWS_REGION,
+Everything goes through one client that honours the SDK's own variables (AWS_ENDPOINT_URL, AWS_REGION,
 AWS_PROFILE and so on). Every call raises StoreError (exit code 21) when S3, the credentials or the clock are
 at fault, with bucket and key in the message. No torch here.
 """
@@ -19,7 +19,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from .errors import StoreError
@@ -215,15 +214,7 @@ class Store:
         size = path.stat().st_size
         with naming("write", bucket, key):
             if size > MULTIPART_BYTES:
-                limits = TransferConfig(
-                    multipart_threshold=MULTIPART_BYTES,
-                    multipart_chunksize=MULTIPART_BYTES,
-                    max_concurrency=PARALLEL,
-                )
-                extra = {"ChecksumAlgorithm": "SHA256"}
-                self._s3.upload_file(
-                    str(path), bucket, key, ExtraArgs=extra, Config=limits, Callback=progress
-                )
+                self._upload_in_parts(bucket, key, path, progress)
             else:
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
                 with open(path, "rb") as file:
@@ -237,6 +228,23 @@ class Store:
             found = hashlib.sha256(back.body).hexdigest() if back else "nothing"
         if found is not None and found != sha256:
             raise IntegrityError(f"write s3://{bucket}/{key}: SHA-256 {sha256} sent, {found} found")
+
+    def _upload_in_parts(self, bucket: str, key: str, path: Path, progress: Progress | None) -> None:
+        from s3transfer.manager import TransferConfig, TransferManager
+        from s3transfer.subscribers import BaseSubscriber
+
+        class Telling(BaseSubscriber):
+            def on_progress(self, future: Any, bytes_transferred: int, **_rest: Any) -> None:
+                if progress:
+                    progress(bytes_transferred)
+
+        limits = TransferConfig(
+            multipart_threshold=MULTIPART_BYTES,
+            multipart_chunksize=MULTIPART_BYTES,
+            max_request_concurrency=PARALLEL // 2,
+        )
+        with TransferManager(self._s3, limits) as manager:
+            manager.upload(str(path), bucket, key, {"ChecksumAlgorithm": "SHA256"}, [Telling()]).result()
 
     def download(
         self,

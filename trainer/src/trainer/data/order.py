@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 Index = NDArray[np.int64]
 
 ROUNDS = 8
+BLOCK_PLACES = 1 << 14  # worked out at once
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
@@ -60,6 +61,7 @@ class GlobalOrder:
     samples: int
     global_batch: int
     seed: int
+    _blocks: dict[tuple[int, int], Index] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -69,8 +71,22 @@ class GlobalOrder:
     def step_batch(self, step: int) -> Index:
         """The samples of step ``step`` (from 0, counted over all epochs): [global_batch]."""
         epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
-        first = step_of_epoch * self.global_batch
-        places = np.arange(first, first + self.global_batch, dtype=np.int64)
+        # Many steps are worked out at once, and the last such block is kept: of few places the calls cost more than
+        # the numbers.
+        steps = max(1, BLOCK_PLACES // self.global_batch)
+        block, step_of_block = divmod(step_of_epoch, steps)
+        if (samples := self._blocks.get((epoch, block))) is None:
+            end = min((block + 1) * steps, self.steps_per_epoch) * self.global_batch
+            samples = self.samples_at(
+                np.arange(block * steps * self.global_batch, end, dtype=np.int64), epoch
+            )
+            self._blocks.clear()
+            self._blocks[epoch, block] = samples
+        first = step_of_block * self.global_batch
+        return samples[first : first + self.global_batch].copy()
+
+    def samples_at(self, places: Index, epoch: int) -> Index:
+        """The samples at the given places of an epoch; same shape."""
         return permuted(places, self.samples, self.seed, epoch)
 
     def rank_batch(self, step: int, rank: int, world: int) -> Index:
@@ -101,14 +117,11 @@ class WindowedOrder(GlobalOrder):
     their window's shards, so shards should hold a mixture (`trainer dataset import` mixes before it packs).
     """
 
-    shard_samples: tuple[int, ...]  # of the training split, in manifest order
-    window_shards: int
-    _epochs: dict[int, Epoch] = field(default_factory=dict, compare=False, repr=False)
+    shard_samples: tuple[int, ...] = ()  # of the training split, in manifest order
+    window_shards: int = 1
+    _epochs: dict[int, Epoch] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def step_batch(self, step: int) -> Index:
-        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
-        first = step_of_epoch * self.global_batch
-        places = np.arange(first, first + self.global_batch, dtype=np.int64)
+    def samples_at(self, places: Index, epoch: int) -> Index:
         plan = self.epoch(epoch)
         samples = np.empty_like(places)
         window_of = np.searchsorted(plan.window_ends, places, side="right")

@@ -131,7 +131,7 @@ class _Reader:
             for shard in shards:
                 if not self._coming.empty():
                     break
-                with suppress(Fault):  # whoever needs the shard meets the same fault
+                with suppress(Fault, OSError):  # whoever needs the shard meets the same fault
                     self.fetch(shard)
 
     def fetch(self, shard: Shard) -> None:
