@@ -6,11 +6,8 @@ import os
 import re
 import threading
 import urllib.request
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,42 +18,10 @@ from trainer.devices.xid_nvml import SAME_SECONDS, NvmlXids, XidTally, kernels_p
 from trainer.obs import dcgm
 from trainer.obs.exporter import Exporter, NodeState
 
-from tests.trainer.nvml_fake import UNKNOWN, FakeNvml, Gpu, NVMLError, h100
+from tests.trainer.nvml_events_fake import Nvml
+from tests.trainer.nvml_fake import UNKNOWN, Gpu, h100
 
-TIMEOUT = 10
 FELL_OFF, STORM = Xid("0000:10:00", 79), Xid("0000:11:00", 31)
-
-
-class Nvml(FakeNvml):
-    """With XID events: `happen` makes one, and `deaf` is a driver that tells of none."""
-
-    nvmlEventTypeXidCriticalError = 8
-
-    def __init__(self, gpus: list[Gpu], deaf: bool = False) -> None:
-        super().__init__(gpus)
-        self.deaf = deaf
-        self.told: deque[Any] = deque()
-        self.registered: list[Gpu] = []
-
-    def happen(self, gpu: int, code: int) -> None:
-        self.told.append(SimpleNamespace(device=self.gpus[gpu], eventType=8, eventData=code))
-
-    def nvmlEventSetCreate(self) -> object:
-        return object()
-
-    def nvmlEventSetFree(self, events: object) -> None:
-        self.registered.clear()
-
-    def nvmlDeviceRegisterEvents(self, gpu: Gpu, kinds: int, events: object) -> None:
-        if self.deaf:
-            raise NVMLError(3)
-        self.registered.append(gpu)
-
-    def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:
-        assert timeout_ms == 0, "a scrape waits for nothing"
-        if not self.told:
-            raise NVMLError(TIMEOUT)
-        return self.told.popleft()
 
 
 class KernelLog:

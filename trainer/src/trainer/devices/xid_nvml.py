@@ -38,6 +38,8 @@ class NvmlXids:
         """Registers for all GPUs; None where neither driver nor device tells of XIDs. NVML must be initialised."""
         if module is None:
             import pynvml as module
+        if not hasattr(module, "nvmlEventSetCreate"):
+            return None
         try:
             events = module.nvmlEventSetCreate()
         except module.NVMLError:

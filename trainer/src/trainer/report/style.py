@@ -36,7 +36,7 @@ svg.time{max-width:46rem}@media(min-width:44rem){svg.time text{font-size:9px}}
 .spent{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.4rem 0}
 .spent i{display:block;background:var(--c)}
 .keys{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.88rem}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.88rem}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;min-width:34rem;font-size:.88rem}
 th,td{padding:.3rem .6rem .3rem 0;border-bottom:1px solid var(--edge);text-align:left;vertical-align:top}
 th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.t{white-space:nowrap}td.code{font:.82rem ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
@@ -45,5 +45,6 @@ font:.82rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-spac
 footer{margin-top:2.5rem;padding-top:.6rem;border-top:1px solid var(--edge);color:var(--soft);font-size:.82rem}
 @media print{:root{color-scheme:light}body{max-width:none;padding:0;font-size:11px}
 .charts{grid-template-columns:1fr 1fr}
-h2{break-after:avoid}tr{break-inside:avoid}.wide{overflow:visible}}
+h2{break-after:avoid}tr{break-inside:avoid}.wide{overflow:visible}
+table{min-width:0}}
 """
