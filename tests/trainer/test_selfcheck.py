@@ -448,6 +448,16 @@ def test_sockets_where_efa_is_promised_are_a_failure_however_fast() -> None:
     assert [f.verdict for f in judge_allreduce([allreduce()], NcclChoice(), 4)] == ["warning"]
 
 
+def test_the_interface_of_the_first_meeting_is_told_and_dockers_own_is_warned_of() -> None:
+    """nccl 526; verl 726: docker0 was chosen, and no other node is behind it."""
+    (good,) = judge_allreduce([allreduce()], NcclChoice(network="Socket", interface="ens5"), 0)
+    assert good.verdict == "pass" and "over Socket, first met on ens5" in good.message
+    (bad,) = judge_allreduce([allreduce()], NcclChoice(network="Socket", interface="docker0"), 0)
+    assert (
+        bad.verdict == "warning" and "docker0" in bad.message and "NCCL_SOCKET_IFNAME" in (bad.action or "")
+    )
+
+
 # --- the whole
 
 

@@ -44,10 +44,17 @@ def judge_allreduce(
     findings = [found for figure in figures if (found := _judge_size(figure))]
     if nccl is not None and efa_count > 0:
         findings += _judge_network(nccl, efa_count)
+    if nccl is not None and (nccl.interface or "").startswith(("docker", "virbr", "veth")):
+        message = f"NCCL meets its peers over {nccl.interface}, which leads to no other node"
+        action = (
+            "set NCCL_SOCKET_IFNAME to the interface of the node's address, as the agent does for workers"
+        )
+        findings.append(Finding(check="allreduce", verdict="warning", message=message, action=action))
     if findings or not figures:
         return findings
     best = max(figures, key=lambda figure: figure.bus_gigabytes_per_second)
     over = f" over {nccl.network}" if nccl and nccl.network else ""
+    over += f", first met on {nccl.interface}" if nccl and nccl.interface else ""
     bound = best.bound_gigabytes_per_second
     held = f", {best.bus_gigabytes_per_second / bound:.0%} of its bound" if bound else ""
     message = (

@@ -42,7 +42,7 @@ MATMUL_SECONDS: dict[tuple[str, str], float] = {
     ("quick", "cpu"): 0.4,
     ("quick", "cuda"): 2.0,
     ("full", "cpu"): 3.0,
-    ("full", "cuda"): 10.0,
+    ("full", "cuda"): 8.0,
 }
 WARM_UP_SECONDS = {"quick": 0.0, "full": 30.0}  # on GPUs
 MEMORY_SECONDS = {"quick": 0.3, "full": 2.0}
