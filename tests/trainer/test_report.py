@@ -243,6 +243,20 @@ def test_a_real_run_of_this_machine(trained: Bench, tmp_path: Path) -> None:
     assert "6\nof 6" in page.text and "finished" in page.text and "numbers@v1" in page.text
 
 
+@pytest.mark.parametrize(("last", "state"), [
+    (event("stopped", 5, step=1, reason="sigterm", saved=True), "stopped"),
+    (event("finished", 5, step=1, epochs=1.0), "finished"),
+    (step(2, 5), "no result yet"),
+])  # fmt: skip
+def test_a_run_without_a_result_is_what_its_last_event_says(last: str, state: str, tmp_path: Path) -> None:
+    write_part(tmp_path, 1, [event("started", 1, step=0), step(1, 2), last])
+    config = run_config("local-one")
+    (tmp_path / "run.json").write_text(config.to_json())
+    page = page_of(from_folder(tmp_path))
+    assert page.texts[page.texts.index("local-one ") + 1] == state
+    assert config.training.dataset in page.text
+
+
 @pytest.mark.parametrize(
     ("which", "words"), [("nobody", "there is no run nobody"), (".", "holds no events of a run")]
 )

@@ -26,7 +26,7 @@ def render(record: Record, made_at: datetime.datetime) -> str:
     life = chapters(record.parts, lost)
     spent = time_spent(record.parts)
     body = [
-        head(record, steps),
+        head(record, life),
         tiles(figures(record, steps, rates, life, spent)),
         _charts("Learning", charts.learning(steps, record.parts, life)),
         _charts("Speed", charts.speed(steps, rates, life)),
@@ -59,8 +59,8 @@ def render(record: Record, made_at: datetime.datetime) -> str:
     )
 
 
-def head(record: Record, steps: Steps) -> str:
-    status = record.result.status if record.result else "no result yet"
+def head(record: Record, life: list[Chapter]) -> str:
+    status = record.result.status if record.result else _status(life)
     colour = STATES.get(status, "soft")
     words = []
     if record.config is not None:
@@ -123,6 +123,8 @@ def versions(record: Record) -> str:
     found = record.generation.versions if record.generation else None
     if found is None:
         found = next((member.versions for member in record.members.values()), None)
+    if found is None and record.checkpoints:
+        return f"trainer {record.checkpoints[-1].trainer_version}"
     if found is None:
         return "not told"
     nccl = f", NCCL {found.nccl}" if found.nccl else ""
@@ -133,6 +135,12 @@ def _charts(title: str, found: list[charts.Chart]) -> str:
     if not found:
         return ""
     return f'<h2>{text(title)}</h2><div class="charts">{"".join(figure(chart) for chart in found)}</div>'
+
+
+def _status(life: list[Chapter]) -> str:
+    """A run on one machine has no result document: its last event tells."""
+    ending = life[-1].ending if life else ""
+    return next((word for word in ("finished", "stopped") if ending.startswith(word)), "no result yet")
 
 
 def _hint() -> str:

@@ -102,7 +102,7 @@ def from_folder(folder: Path) -> Record:
         documents = {path: parse(model, path.read_bytes()) for path in sorted(folder.rglob(pattern))}
         return {path: document for path, document in documents.items() if document}
 
-    configs = list(read(RunConfig, "config.json").values())
+    configs = [*read(RunConfig, "config.json").values(), *read(RunConfig, "run.json").values()]
     configs += [worker.run for worker in read(WorkerConfig, "worker.json").values()]
     results = list(read(RunResult, "result.json").values())
     members = {m.member.instance_id: m for m in read(MemberReport, "members/*.json").values()}

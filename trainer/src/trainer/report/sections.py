@@ -61,9 +61,9 @@ def spent(time: TimeSpent) -> str:
 
 
 def incidents(parts: Sequence[Part]) -> str:
-    """Errors, checkpoints that could not be used, slow ranks."""
+    """Errors, checkpoints that could not be used, slow ranks, remarks."""
     rows = []
-    found = of_kind(parts, "error", "fallback", "straggler")
+    found = of_kind(parts, "error", "fallback", "straggler", "note")
     for generation, event in _last(found):
         if event.kind == "straggler":
             words = f"rank {event.slow_rank} takes {event.ratio or 0:.2f} times as long as the median rank"
