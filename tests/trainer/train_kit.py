@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from trainer.contracts.run import RunConfig, TrainingConfig
+from trainer.contracts.run import ParallelSettings, RunConfig, TrainingConfig
 from trainer.data.dataset import Batch, DatasetInfo
+from trainer.data.order import GlobalOrder
 from trainer.errors import Fault
 from trainer.file_store import FileStore
 from trainer.models.dropout import seed_dropout
@@ -23,6 +24,7 @@ from trainer.train.checkpoint import Checkpoints
 from trainer.train.events import EventLog
 from trainer.train.job import Job
 from trainer.train.loop import train
+from trainer.train.parallel import is_divided
 from trainer.train.precision import resolve_precision
 from trainer.train.stop import StopRequest
 from trainer.train.world import join_world, leave_world
@@ -68,6 +70,9 @@ class MemorySplit(Dataset[Batch]):
     def __getitems__(self, indices: list[int]) -> Batch:
         return self.take(np.asarray(indices))
 
+    def order(self, global_batch: int, seed: int) -> GlobalOrder:
+        return GlobalOrder(self._samples, global_batch, seed)
+
     def take(self, indices: Any) -> Batch:
         numbers = torch.as_tensor(indices)
         return Batch(self._inputs[numbers], self._targets[numbers], numbers)
@@ -101,13 +106,19 @@ def in_memory(
 
 
 def one_rank(
-    root: Path, training: TrainingConfig, generation: int, ignored: bool, prepare: Prepare | None
+    root: Path,
+    training: TrainingConfig,
+    generation: int,
+    ignored: bool,
+    prepare: Prepare | None,
+    same_run: bool,
 ) -> Outcome:
     """Train in this process, whose environment says which rank it is."""
+    as_saved = training.model_copy(update={"parallel": ParallelSettings()}) if same_run else training
     rank = int(os.environ["RANK"])
     events = EventLog(root / f"gen-{generation}" / f"events-rank{rank}.jsonl")
     info, train_split, test_split = in_memory(training, ignored)
-    run = RunConfig(name="run", groups=["local"], nodes=1, training=training, created_at="now")
+    run = RunConfig(name="run", groups=["local"], nodes=1, training=as_saved, created_at="now")
     fault: Fault | None = None
     weights: dict[str, torch.Tensor] = {}
     code = None
@@ -134,7 +145,8 @@ def one_rank(
         if prepare is not None:
             prepare(job)
         code = int(train(job))
-        weights = {name: value.detach().clone() for name, value in job.model.state_dict().items()}
+        if not is_divided(job.model):
+            weights = {name: value.detach().clone() for name, value in job.model.state_dict().items()}
     except Exception as error:
         traceback.print_exc()
         fault = as_fault(error)
@@ -164,16 +176,20 @@ def train_ranks(
     generation: int = 1,
     ignored: bool = False,
     prepare: Prepare | None = None,
+    same_run: bool = False,
     **fields: Any,
 ) -> list[Outcome]:
-    """A training of so many processes; ``fields`` are of TrainingConfig. What each rank came to."""
+    """A training of so many processes; ``fields`` are of TrainingConfig. What each rank came to.
+
+    ``same_run``: checkpoints of it are taken for those of the run that differs in ``parallel`` alone.
+    """
     root.mkdir(parents=True, exist_ok=True)
     training = config(**fields)
     context, port = fork_context(), free_port()
     processes = []
     for rank in range(world):
         environment = rank_environment(rank, world, port, None)
-        arguments = (training, generation, ignored, prepare)
+        arguments = (training, generation, ignored, prepare, same_run)
         process = context.Process(target=_rank_main, args=(str(root), environment, arguments))
         process.start()
         processes.append(process)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from .base import Document
 from .cost import NodeUsage, RunCost
@@ -25,6 +25,22 @@ class AugmentSettings(Document):
 
     flip: bool = False  # left to right, every second one
     crop_pixels: int = Field(default=0, ge=0)  # shifted by up to so many pixels, black where nothing was
+
+
+def _kind_only(given: object) -> object:
+    return {"kind": given} if isinstance(given, str) else given
+
+
+class ParallelSettings(Document):
+    """How ranks divide the work; ``parallel: fsdp`` is short for ``parallel: {kind: fsdp}``."""
+
+    kind: Literal["ddp", "fsdp"] = "ddp"  # each rank has the whole model, or a shard of each of its tensors
+    data: int | None = Field(
+        default=None, gt=0
+    )  # ranks that share the global batch; none: as many as there are
+    tensor: int = Field(
+        default=1, gt=0
+    )  # ranks that share each layer (the model gpt); data then shards as fsdp
 
 
 class TrainingConfig(Document):
@@ -67,6 +83,7 @@ class TrainingConfig(Document):
     compile: bool = False  # torch.compile; where it fails the run goes on without it and says so
     # auto: where memory runs out before the first step, micro-batches are halved until they fit, on all ranks alike.
     micro_batch: Literal["fixed", "auto"] = "fixed"
+    parallel: Annotated[ParallelSettings, BeforeValidator(_kind_only)] = ParallelSettings()
     # Weights that a fresh start begins with: run:NAME (its best checkpoint), or a .pt or .safetensors file.
     init_from: str | None = None
     init_strict: bool = True  # false: what does not fit is left as it was built, and told

@@ -11,7 +11,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ..contracts.cluster import Cluster
-from ..contracts.run import AugmentSettings, CheckpointSettings, ElasticSettings, RunConfig, TrainingConfig
+from ..contracts.run import (
+    AugmentSettings,
+    CheckpointSettings,
+    ElasticSettings,
+    ParallelSettings,
+    RunConfig,
+    TrainingConfig,
+)
 from ..errors import ConfigurationError
 
 SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
@@ -19,6 +26,7 @@ SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("training",): TrainingConfig,
     ("training", "checkpoint"): CheckpointSettings,
     ("training", "augment"): AugmentSettings,
+    ("training", "parallel"): ParallelSettings,
     ("elastic",): ElasticSettings,
 }
 LONG_AGO = "1970-01-01T00:00:00Z"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import Sampler
 
 from ..data.dataset import ShardedSplit, step_loader
 from ..models.load import loss_function, targets_that_count
 from .feed import as_model_inputs
+from .parallel import Grid
 from .precision import Precision
 from .world import World
 
@@ -28,27 +30,41 @@ class Evaluation:
     perplexity: float | None = None  # of tokens: e to the loss; none: images, or a loss too large for it
 
 
-class _Share(Sampler[int]):
-    """Every world-th sample. Shares may differ by one: no gradients flow, so nobody waits for anybody."""
+class _Share(Sampler[list[int]]):
+    """Batches of every size-th sample. Shares may differ by one; where ranks meet within the model, all have as many
+    batches, of which those past the share are sample 0 and count for nothing."""
 
-    def __init__(self, samples: int, rank: int, world: int) -> None:
-        self._mine = np.arange(rank, samples, world)
+    def __init__(self, samples: int, grid: Grid, batch_samples: int) -> None:
+        self.mine = np.arange(grid.data_rank, samples, grid.data_size)
+        largest = -(-samples // grid.data_size)
+        batches = -(-(largest if grid.mesh is not None else len(self.mine)) // batch_samples)
+        self._batches = [
+            self.mine[first : first + batch_samples].tolist() or [0]
+            for first in range(0, batches * batch_samples, batch_samples)
+        ]
 
     def __len__(self) -> int:
-        return len(self._mine)
+        return len(self._batches)
 
-    def __iter__(self):
-        return iter(self._mine.tolist())
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches)
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, split: ShardedSplit, classes: int, world: World, precision: Precision, workers: int
+    model: nn.Module,
+    split: ShardedSplit,
+    classes: int,
+    world: World,
+    grid: Grid,
+    precision: Precision,
+    workers: int,
 ) -> Evaluation:
     """``model`` is the bare module, not its DDP wrapper. The split holds at least one sample."""
     of_one = split.take(np.array([0])).targets.numel()
     batch_samples = BATCH_SAMPLES if of_one == 1 else max(1, BATCH_TOKENS // of_one)
-    sampler = BatchSampler(_Share(len(split), world.rank, world.size), batch_samples, drop_last=False)
+    sampler = _Share(len(split), grid, batch_samples)
+    left = len(sampler.mine) if grid.tells else 0  # samples that this rank has still to tell of
     loss_of = loss_function(model)
     loss_sum, correct, count, with_logits, tokens = 0.0, 0, 0, True, False
     model.eval()
@@ -59,6 +75,9 @@ def evaluate(
             targets_here, tokens = targets_that_count(batch.targets), targets.ndim > 1
             with precision.autocast():
                 outputs = model(inputs)
+                if left <= 0:
+                    continue
+                left -= len(targets)
                 loss_sum += float(loss_of(outputs, targets)) * targets_here
             count += targets_here
             if isinstance(outputs, torch.Tensor) and outputs.shape == (len(targets), classes) and not tokens:

@@ -31,7 +31,7 @@ class WorldWords:
     """The same on every rank, so that all decide the same."""
 
     loss_sums: list[float]  # by rank
-    count: int  # targets of the global batch that count
+    counts: list[int]  # targets that count, by rank; 0 on a rank that sees the samples of another
     sample_sum: int
     waited_seconds: float  # of the rank that waited longest
     busy_seconds: list[float]  # by rank
@@ -39,9 +39,15 @@ class WorldWords:
     save_weight: int
 
     @property
+    def count(self) -> int:
+        """Targets of the global batch that count."""
+        return sum(self.counts)
+
+    @property
     def mean_loss(self) -> float:
         """Over the targets of the global batch, wherever they were."""
-        return sum(self.loss_sums) / max(1, self.count)
+        told = [loss for loss, count in zip(self.loss_sums, self.counts, strict=True) if count]
+        return sum(told) / max(1, self.count) if not self.ranks_without_a_number else math.nan
 
     @property
     def ranks_without_a_number(self) -> list[int]:
@@ -53,7 +59,7 @@ def exchange(world: World, mine: RankWords) -> WorldWords:
     loss_sums, count, sample_sum, waited, busy, stop, save = table.unbind(dim=1)
     return WorldWords(
         loss_sums=loss_sums.tolist(),
-        count=int(count.sum()),
+        counts=[int(one) for one in count.tolist()],
         sample_sum=int(sample_sum.sum()),
         waited_seconds=float(waited.max()),
         busy_seconds=busy.tolist(),

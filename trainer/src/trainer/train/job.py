@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -25,6 +25,7 @@ from .deadline import within
 from .evaluate import Evaluation, evaluate
 from .events import EventLog
 from .init_from import apply_weights
+from .parallel import Grid, as_shards, check_parallel, is_divided, make_grid, spread, whole
 from .plan import Plan
 from .precision import Precision
 from .schedule import make_optimizer, make_scheduler
@@ -59,14 +60,12 @@ class Job:
         None  # that a fresh start begins with; none: as built
     )
 
-    @property
-    def data_rank(self) -> int:
-        """This rank's place among those that share the global batch."""
-        return self.world.rank
+    grid: Grid = field(init=False)
 
-    @property
-    def data_size(self) -> int:
-        return self.world.size
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError where the ranks do not make what the run asks for. Collective."""
+        check_parallel(self.training)
+        self.grid = make_grid(self.training.parallel, self.world)
 
 
 def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = None) -> TrainState:
@@ -89,7 +88,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
         manifest = CheckpointManifest.from_json(text)
         try:
             saved = found[1] if found else job.checkpoints.load(manifest)
-            state.restore(saved)
+            state.restore(spread(saved, state.model, state.optimizer) if is_divided(state.model) else saved)
         except (UnreadableError, RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
                 f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
@@ -103,7 +102,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
         if after:
             message = f"went back to the checkpoint of step {manifest.step} after {after}"
     elif job.weights is not None:
-        left_out = apply_weights(job.model, job.weights(), job.training.init_strict)
+        left_out = apply_weights(job.model, as_shards(job.weights(), job.model), job.training.init_strict)
         message = f"fresh start with the weights of {job.training.init_from}"
         if left_out:
             job.events.write("note", step=0, message=f"of initFrom was not taken over: {left_out}")
@@ -119,7 +118,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
 
 
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
-    optimizer = make_optimizer(job.model, job.training)
+    optimizer = make_optimizer(job.model, job.training, mixed=job.grid.tensor_size > 1)
     scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
     return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
 
@@ -131,7 +130,7 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
     began = time.monotonic()
     job.events.write("pause", step=state.step, reason="eval")
     result = evaluate(
-        job.model, job.test_split, job.info.classes, job.world, job.precision, job.loader_workers
+        job.model, job.test_split, job.info.classes, job.world, job.grid, job.precision, job.loader_workers
     )
     best = math.isfinite(result.loss) and (state.best_eval_loss is None or result.loss < state.best_eval_loss)
     if job.world.rank == 0:
@@ -161,6 +160,9 @@ def save(
     """
     began = time.monotonic()
     job.events.write("pause", step=state.step, reason="save")
+    captured = None
+    if is_divided(state.model):  # all ranks give their shards
+        captured = whole(state.capture(), keep=job.world.rank == 0)
     if job.world.rank == 0:
         is_new = job.checkpoints.newest_step != state.step
         work = partial(
@@ -168,7 +170,7 @@ def save(
             state.step,
             state.step * order.global_batch,
             order.epochs_at(state.step),
-            state.capture(),
+            captured or state.capture(),
         )
         try:
             manifest = work() if limit_seconds is None else within(limit_seconds, work)

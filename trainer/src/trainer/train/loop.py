@@ -23,6 +23,7 @@ from .flops import Mfu, peak_flops, training_flops
 from .gradients import Update, first_fault, update
 from .job import Job, evaluate_and_keep_best, save, save_and_stop, start_state
 from .memory import naming_the_setting
+from .parallel import divide
 from .patience import Patience
 from .plan import plan_training
 from .prepare import checkpoint_activations, compile_model, fit_micro_batch, replicate, without_exchange
@@ -38,7 +39,8 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     lost peer makes torch.distributed raise (`world.is_peer_loss`).
     """
     training, world, device = job.training, job.world, job.world.device
-    plan = plan_training(training, job.data_size, len(job.train_split), job.whole_world)
+    grid, whole_world = job.grid, (job.whole_world or world.size) // job.grid.tensor_size
+    plan = plan_training(training, grid.data_size, len(job.train_split), whole_world)
     batch_size = training.global_batch_size
     order = job.train_split.order(batch_size, training.seed)
     loss_of = loss_function(job.model, training.label_smoothing)
@@ -48,9 +50,10 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     mfu = Mfu(training_flops(job.model, job.info) if peak else 0.0, peak, world.size)
     # A first step that is left out looks to torch as if optimizer and scheduler came in the wrong order.
     warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+    divide(job.model, training, grid)
     state = start_state(job, plan, order)
     world.wait()  # the first collective of gradients has only the time-out of a step: begin it together
-    with naming_the_setting(training, job.data_size, plan.accumulation):
+    with naming_the_setting(training, grid.data_size, plan.accumulation):
         if training.activation_checkpointing:
             checkpoint_activations(job.model, training.model)
         if training.compile:
@@ -60,13 +63,17 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
             plan = fit_micro_batch(job, module, state, order, plan, loss_of)
 
     def feed_from(step: int) -> Feed:
-        sampler = StepSampler(order, job.data_rank, job.data_size, plan.accumulation, step, plan.total_steps)
+        sampler = StepSampler(
+            order, grid.data_rank, grid.data_size, plan.accumulation, step, plan.total_steps
+        )
         return Feed(job.train_split, sampler, device, job.loader_workers)
 
     feed = feed_from(state.step)
     patience = Patience.of(training)
     busy = BusyClock(device)
-    stragglers = Stragglers([len(order.rank_batch(0, rank, world.size)) for rank in range(world.size)])
+    stragglers = Stragglers(
+        [len(order.rank_batch(0, rank // grid.tensor_size, grid.data_size)) for rank in range(world.size)]
+    )
     last_save = time.monotonic()
 
     while state.step < plan.total_steps:
@@ -77,9 +84,9 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
 
         began, sample_sum, count = time.monotonic(), 0, 0
         busy.start()
-        seed_step(training.seed, state.step, world.rank)
+        seed_step(training.seed, state.step, grid.data_rank)
         loss_sum = torch.zeros((), device=device)
-        with naming_the_setting(training, job.data_size, plan.accumulation):
+        with naming_the_setting(training, grid.data_size, plan.accumulation):
             for micro_step in range(plan.accumulation):
                 batch = feed.take()
                 sample_sum, count = sample_sum + batch.number_sum, count + batch.count
@@ -94,7 +101,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
                         busy.stop()  # from here on a rank waits for the others
                     # The ranks' gradients are averaged: so scaled, that is the mean over the global batch's targets,
                     # however unevenly they are spread over ranks and micro-batches.
-                    state.scaler.scale(loss * (job.data_size / targets)).backward()
+                    state.scaler.scale(loss * (grid.data_size / targets)).backward()
                 loss_sum += loss.detach()
 
         # One exchange before the weights change: is every loss a number, must anybody stop, is a save due?
@@ -103,8 +110,8 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
             world,
             RankWords(
                 loss_sum=float(loss_sum),
-                count=count,
-                sample_sum=sample_sum,
+                count=count if grid.tells else 0,
+                sample_sum=sample_sum if grid.tells else 0,
                 waited_seconds=feed.waited(),
                 busy_seconds=busy.seconds(),
                 stop_weight=job.stop.weight(),
@@ -115,7 +122,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         if not words.ranks_without_a_number:
             # Where some targets did not count, which was not known before the last of them was read, correct the mean.
             factor = targets / words.count if words.count else 1.0
-            with naming_the_setting(training, job.data_size, plan.accumulation):
+            with naming_the_setting(training, grid.data_size, plan.accumulation):
                 done = update(state, training.clip_norm, factor)
         is_number = math.isfinite(done.grad_norm)
         outcome = "overflow" if done.overflow else "number" if is_number else "no number"

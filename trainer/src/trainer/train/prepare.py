@@ -19,6 +19,7 @@ from .augment import augment
 from .feed import as_model_inputs
 from .job import Job
 from .memory import COPIES, fitting_accumulation, is_out_of_memory
+from .parallel import exchange_gradients
 from .plan import Plan
 from .state import TrainState, seed_step
 
@@ -43,7 +44,7 @@ def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
     job.model.compile()
     fault = ""
     try:
-        _through_and_back(job, job.model, order, 0, len(order.rank_batch(0, 0, job.data_size)), loss_of)
+        _through_and_back(job, job.model, order, 0, len(order.rank_batch(0, 0, job.grid.data_size)), loss_of)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -60,6 +61,8 @@ def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
 
 def replicate(job: Job) -> nn.Module:
     """What is called in place of the model: ranks average gradients when it goes backward. Collective."""
+    if job.grid.mesh is not None:
+        return job.model  # divided: its shards do it
     on_gpu = job.world.device.type == "cuda"
     return DistributedDataParallel(
         job.model, device_ids=[job.world.local_rank] if on_gpu else None, gradient_as_bucket_view=True
@@ -68,8 +71,9 @@ def replicate(job: Job) -> nn.Module:
 
 def without_exchange(module: nn.Module, quiet: bool) -> AbstractContextManager[None]:
     """Around a forward and backward pass; ``quiet``: gradients are added up on this rank alone."""
-    if quiet and isinstance(module, DistributedDataParallel):
-        return module.no_sync()
+    if isinstance(module, DistributedDataParallel):
+        return module.no_sync() if quiet else nullcontext()
+    exchange_gradients(module, not quiet)
     return nullcontext()
 
 
@@ -96,7 +100,7 @@ def fit_micro_batch(
         attempt,
         lambda fits: not any(not told for told in job.world.everybodys(fits)),
         job.training,
-        job.data_size,
+        job.grid.data_size,
         plan.accumulation,
     )
     for name, buffer in state.model.named_buffers():
@@ -115,7 +119,7 @@ def _through_and_back(
     job: Job, module: nn.Module, order: GlobalOrder, step: int, samples: int, loss_of: LossFunction
 ) -> None:
     """A micro-batch as the step's own, without exchange between ranks."""
-    batch = job.train_split.take(order.rank_batch(step, job.data_rank, job.data_size)[:samples])
+    batch = job.train_split.take(order.rank_batch(step, job.grid.data_rank, job.grid.data_size)[:samples])
     device = job.world.device
     seed_step(job.training.seed, step, job.world.rank)
     job.dropout.begin(step, batch.numbers.to(device))
