@@ -259,6 +259,9 @@ def test_torch_is_compared_with_the_driver_before_cuda_is_started() -> None:
     assert check_build(promise(), TorchBuild("2.15.0+cpu"), readings, "580.95.05").verdict == "fail"
     none = Promise(instance_type="local", accelerator="none", gpu_count=0)
     assert check_build(none, TorchBuild("2.15.0+cpu"), [], None).verdict == "pass"
+    assert (
+        check_build(promise(), HEALTHY_TORCH, [], None).verdict == "info"
+    )  # the devices' check says the rest
 
 
 CUDA_802 = (
@@ -546,6 +549,17 @@ def test_cuda_is_started_only_after_the_fabric_manager_is_there(
     report = late.run()
     assert report.exit_code == Exit.DRIVER and late.cuda_started_at == -1.0  # not started at all
     assert report.findings[-1].message == "not measured: a check before it failed"
+
+
+def test_without_a_driver_nobody_waits_for_the_fabric_manager(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps(monkeypatch, tmp_path)
+    del steps.host.files["/proc/driver/nvidia/version"]
+    steps.host.commands["systemctl is-active"] = Done(3, "inactive\n")
+    report = steps.run()
+    assert report.exit_code == Exit.DRIVER and steps.host.now == 0
+    assert report.worst is not None and report.worst.check == "driver"  # the cause, not what follows from it
 
 
 def test_a_check_that_failed_does_not_hide_the_others(

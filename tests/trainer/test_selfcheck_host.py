@@ -141,6 +141,12 @@ def test_a_fabric_manager_that_never_comes_ends_after_three_minutes(word: str, c
     assert WAIT_SECONDS <= host.now < WAIT_SECONDS + 10
 
 
+def test_where_systemd_does_not_run_nobody_is_waited_for() -> None:
+    told = "System has not been booted with systemd as init system (PID 1). Can't operate.\n"
+    host = gpu_host(8, commands={f"systemctl is-active {UNIT}": Done(1, told)})
+    assert verdict(fabric(host)) == ("info", None) and host.now == 0
+
+
 def test_the_gpus_own_word_on_the_fabric_counts() -> None:
     host = gpu_host(8, commands={f"systemctl is-active {UNIT}": active()})
     late = fabric(host, ["completed"] * 7 + ["in progress"])

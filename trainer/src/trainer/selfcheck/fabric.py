@@ -40,6 +40,7 @@ def check_fabric(
     host: Host,
     states: Callable[[], Sequence[str | None]],
     driver: str | None,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> Finding:
     """Waits up to three minutes. ``states``: each GPU's fabric state by NVML, None where it has none."""
     if not has_nvswitch(promise, host):
@@ -48,8 +49,8 @@ def check_fabric(
         )
     began = host.clock()
     while (why := _missing(host, states())) is not None:
-        if host.clock() - began >= WAIT_SECONDS:
-            return _bad(f"not ready after {WAIT_SECONDS:.0f} s: {why}", why)
+        if host.clock() - began >= wait_seconds:
+            return _bad(f"not ready after {wait_seconds:.0f} s: {why}", why)
         host.sleep(PAUSE_SECONDS)
     waited = host.clock() - began
     version = manager_version(host)
@@ -61,7 +62,7 @@ def check_fabric(
     told = f"fabric manager {version or 'version unknown'}, ready"
     if waited >= PAUSE_SECONDS:
         told += f" after {waited:.0f} s"
-    if host.run("systemctl", "is-active", UNIT) is None and all(state is None for state in states()):
+    if unit_state(host) is None and not any(states()):
         return Finding(
             check="fabric", verdict="info", message="cannot be seen here: no systemd, and NVML tells nothing"
         )
@@ -73,11 +74,15 @@ def _missing(host: Host, states: Sequence[str | None]) -> str | None:
     waiting = [str(index) for index, state in enumerate(states) if state not in (None, "completed")]
     if waiting:
         return f"GPU {', '.join(waiting)} not registered with the fabric ({states[int(waiting[0])]})"
+    word = unit_state(host)
+    return None if word in (None, "active") or any(states) else WHY.get(word or "", f"the service is {word}")
+
+
+def unit_state(host: Host) -> str | None:
+    """systemd's word for the service; None where systemd does not run, as in most containers."""
     asked = host.run("systemctl", "is-active", UNIT)
-    if asked is None or asked.output.strip() == "active" or any(states):
-        return None  # the GPUs themselves say so, or nobody can
-    word = asked.output.strip().splitlines()[0] if asked.output.strip() else "unknown"
-    return WHY.get(word, f"the service is {word}")
+    word = asked.output.strip() if asked else ""
+    return word if word in (*WHY, "active", "reloading", "deactivating") else None
 
 
 def _bad(message: str, cause: str, action: str | None = None) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from ..exit_codes import Exit
 from .bandwidth import judge_allreduce, judge_memory
 from .devices import Devices, check_devices
 from .driver import check_container, check_driver
-from .fabric import check_fabric, has_nvswitch
+from .fabric import WAIT_SECONDS, check_fabric, has_nvswitch
 from .health import check_health, check_nvlink, check_pcie
 from .host import check_clock, check_disk, check_scratch
 from .matmul import judge, judge_load
@@ -125,9 +126,9 @@ def _look_at_torch(check: _Check) -> None:
         check.versions["cuda"] = build.cuda
     check.add(check_build(promise, build, check.nvml.readings, check.nvml.driver))
     if (promise is not None and promise.accelerator == "nvidia") or has_nvswitch(promise, check.host):
-        check.add(
-            check_fabric(promise, check.host, lambda: _fabric_states(check.open_nvml), check.nvml.driver)
-        )
+        wait = 0.0 if check.bad else WAIT_SECONDS  # without a driver it never comes
+        states = partial(_fabric_states, check.open_nvml)
+        check.add(check_fabric(promise, check.host, states, check.nvml.driver, wait))
     check.add(check_container(promise, check.host))
     if not check.bad:
         check.devices, fault = torch_devices()

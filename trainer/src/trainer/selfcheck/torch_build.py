@@ -69,7 +69,11 @@ def check_build(
     promise: Promise | None, build: TorchBuild, readings: Sequence[GpuReading], driver: str | None
 ) -> Finding:
     """Driver and compute capability against the build; the wheel to use is named."""
-    if not readings or (promise is not None and promise.accelerator == "none"):
+    promised = promise is not None and promise.accelerator == "nvidia"
+    if not readings and promised:
+        message = f"torch {build.version}, not compared with the GPUs: NVML tells of none"
+        return Finding(check="torch", verdict="info", message=message)
+    if not readings or not (promised or promise is None):
         message = f"torch {build.version}; kernels for a GPU do not apply on a CPU"
         return Finding(check="torch", verdict="pass", message=message)
     if build.cuda is None:
