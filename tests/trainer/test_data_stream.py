@@ -23,7 +23,9 @@ from trainer.data.publish import describe, publish_dataset
 from trainer.data.stream import StreamedSplit, new_cache
 from trainer.data.sync import cache_bytes
 from trainer.errors import DatasetError, StoreError
+from trainer.exit_codes import Exit
 from trainer.store import IntegrityError, Store
+from trainer.worker import as_fault
 
 from tests.trainer.kit import Bench, numbered_images
 
@@ -160,6 +162,24 @@ def test_a_shard_that_cannot_be_had_ends_it_with_the_shards_name(node: Node) -> 
     node.shelf.refuse["train-3.npz"] = StoreError("S3 is away")
     with pytest.raises(StoreError, match="away"):
         read(node.split())
+
+
+def test_a_fault_in_a_loader_process_is_one_line_with_its_own_code(node: Node) -> None:
+    node.shelf.refuse["train-3.npz"] = IntegrityError("has SHA-256 1, its manifest says 2")
+    split = node.split()
+    sampler = StepSampler(split.order(BATCH, seed=3), 0, 1, 1, 0, STEPS)
+    caught: list[DatasetError] = []
+    try:
+        list(step_loader(split, sampler, CPU, 1))
+    except DatasetError as error:
+        caught.append(
+            error.with_traceback(None)
+        )  # its frames would keep the loader, which ignores SIGTERM, alive
+    fault = as_fault(caught[0])
+    assert fault.exit_code is Exit.DATASET and str(fault).startswith(
+        "dataset d@v1, shard train-3.npz: has SHA-256 1"
+    )
+    assert "\n" not in str(fault)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

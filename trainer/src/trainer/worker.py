@@ -112,7 +112,9 @@ def loader_workers() -> int:
 def as_fault(error: BaseException) -> Fault:
     """What an exception means to the agent; an unexpected one is a bug (70), its trace is in the log."""
     if isinstance(error, Fault):
-        return error
+        # One that a loader process met comes with its trace in the text; its own line is the last one.
+        last = str(error).strip().splitlines()[-1:]
+        return type(error)(last[0].partition(": ")[2]) if "Original Traceback" in str(error) else error
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if is_out_of_memory(error):
         return OutOfMemoryError(

@@ -156,4 +156,8 @@ class _Reader:
     def _alone(self, shard: Shard) -> Iterator[None]:
         with open(self._folder / f".{shard.name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # let go of by the kernel, however the process ends
-            yield
+            try:
+                yield
+            finally:
+                # Closing alone does not: a loader that was forked meanwhile holds the file open too.
+                fcntl.flock(lock, fcntl.LOCK_UN)
