@@ -45,6 +45,8 @@ def make_client(region: str | None = None, max_attempts: int = 8) -> BaseClient:
         connect_timeout=5,
         read_timeout=60,
         max_pool_connections=PARALLEL + 16,
+        # Where S3's own checksum is to be compared, the call asks for it: downloads are hashed by us anyway.
+        response_checksum_validation="when_required",
     )
     try:
         # Without boto3, whose import takes half a second, also of commands that are over in less.

@@ -102,7 +102,7 @@ class Store:
         """The whole object, or None where there is none."""
         try:
             with naming("read", bucket, key):
-                answer, body = self._get_object(Bucket=bucket, Key=key)
+                answer, body = self._get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
         except MissingObjectError:
             return None
         size = answer["ContentLength"]
