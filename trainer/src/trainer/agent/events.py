@@ -129,6 +129,7 @@ class Meter:
         elif event.kind == "checkpoint":
             self.checkpoint_at = event.time
             state.set("trainer_checkpoint_duration_seconds", event.seconds)
+            state.set("trainer_checkpoint_stopped_seconds", event.stopped_seconds)
             state.add("trainer_checkpoints_total")
 
     def ended(self) -> None:

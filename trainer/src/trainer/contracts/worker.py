@@ -68,8 +68,9 @@ class WorkerEvent(Document):
     pause       step, reason (save, eval): no step for a while, and that is no hang; written by every rank
     eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits [b, classes]), of tokens
                 eval_perplexity, seconds, best
-    checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
-                file), reason (periodic, best, final, or the reason of a stop)
+    checkpoint  step, seconds (from the step's end to the moved pointer), stopped_seconds (part of it in which the loop
+                stood still; told beside later steps, whose numbers may be higher), size_bytes (of all files), sha256
+                (of the first one), reason (periodic, requested, best, final, or the reason of a stop)
     straggler   step, slow_rank, ratio (its own work per step to the median of all ranks); rank 0 only
     stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
     finished    step, epochs, first_loss and last_loss (mean of the first and last tenth of all the run's
@@ -103,6 +104,7 @@ class WorkerEvent(Document):
     eval_accuracy: float | None = None
     eval_perplexity: float | None = None
     best: bool | None = None
+    stopped_seconds: float | None = None
     size_bytes: int | None = None
     sha256: str | None = None
     reason: str | None = None

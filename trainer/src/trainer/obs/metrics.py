@@ -131,6 +131,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "trainer_checkpoint_duration_seconds", "gauge", "Last save, from the step's end to the moved pointer."
     ),
+    Metric(
+        "trainer_checkpoint_stopped_seconds", "gauge", "Part of the last save in which the loop stood still."
+    ),
     Metric("trainer_checkpoints_total", "counter", "Complete checkpoints written."),
     Metric(
         "trainer_recoveries_total", "counter", "Generations entered after the run's first one on this node."

@@ -94,13 +94,13 @@ def code_name(code: int | None) -> str:
 
 
 def time_spent(parts: Sequence[Part]) -> TimeSpent | None:
-    """None where nothing was told. A save that outlives its step counts where it was told."""
+    """None where nothing was told. Of a save counts what the loop stood still for."""
     told = [part for part in parts if part.first_at is not None and part.last_at is not None]
     if not told:
         return None
     events = [event for part in told for event in part.events]
     steps, wait = sum(part.step_seconds for part in told), sum(part.wait_seconds for part in told)
-    saves = sum(event.seconds or 0.0 for event in events if event.kind == "checkpoint")
+    saves = sum(event.stopped_seconds or 0.0 for event in events if event.kind == "checkpoint")
     evaluations = sum(event.seconds or 0.0 for event in events if event.kind == "eval")
     between = sum(
         max(0.0, (after.first_at or 0.0) - (before.last_at or 0.0)) for before, after in pairwise(told)

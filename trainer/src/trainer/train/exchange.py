@@ -24,6 +24,7 @@ class RankWords:
     busy_seconds: float  # its own work, waiting for no other rank
     stop_weight: int  # `stop.StopRequest.weight`
     save_weight: int  # 0, or 1 + the place of the reason in SAVE_REASONS
+    is_saving: int  # 1 while a save of this rank's is under way
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class WorldWords:
     busy_seconds: list[float]  # by rank
     stop_weight: int
     save_weight: int
+    is_saving: bool
 
     @property
     def count(self) -> int:
@@ -56,7 +58,7 @@ class WorldWords:
 
 def exchange(world: World, mine: RankWords) -> WorldWords:
     table: torch.Tensor = world.gather([float(word) for word in astuple(mine)])
-    loss_sums, count, sample_sum, waited, busy, stop, save = table.unbind(dim=1)
+    loss_sums, count, sample_sum, waited, busy, stop, save, saving = table.unbind(dim=1)
     return WorldWords(
         loss_sums=loss_sums.tolist(),
         counts=[int(one) for one in count.tolist()],
@@ -65,4 +67,5 @@ def exchange(world: World, mine: RankWords) -> WorldWords:
         busy_seconds=busy.tolist(),
         stop_weight=int(stop.max()),
         save_weight=int(save.max()),
+        is_saving=bool(saving.any()),
     )

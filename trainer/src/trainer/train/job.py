@@ -1,14 +1,11 @@
-"""What the loop has around its steps: starting fresh or resumed, evaluating, saving."""
+"""What the loop has around its steps: starting fresh or resumed, and evaluating."""
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal
 
 import torch
 from torch import nn
@@ -17,26 +14,22 @@ from ..contracts.manifests import CheckpointManifest
 from ..contracts.run import TrainingConfig
 from ..data.dataset import DatasetInfo, ShardedSplit
 from ..data.order import GlobalOrder
-from ..errors import CheckpointError, Fault, FencedError, StoreError
-from ..exit_codes import Exit
+from ..errors import CheckpointError
 from ..models.dropout import SampleKeys
 from .checkpoint import Checkpoints, UnreadableError
-from .deadline import within
 from .evaluate import Evaluation, evaluate
 from .events import EventLog
 from .init_from import apply_weights
-from .parallel import Grid, as_shards, check_parallel, is_divided, make_grid, spread, whole
+from .parallel import Grid, as_shards, check_parallel, is_divided, make_grid, spread
 from .plan import Plan
 from .precision import Precision
+from .saving import Saver, save
 from .schedule import make_optimizer, make_scheduler
 from .state import TrainState
-from .stop import StopRequest, reason_of
+from .stop import StopRequest
 from .world import World
 
 SAVED_BYTES_PER_PARAMETER = 12  # fp32 weight and AdamW's two moments
-# Of the chain of a stop (systemd 110, agent 100, torchrun 90) the shortest: what is not saved by then never will be.
-STOP_SAVE_SECONDS = 60
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -61,6 +54,7 @@ class Job:
     )
 
     grid: Grid = field(init=False)
+    saver: Saver = field(init=False, default_factory=Saver)
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError where the ranks do not make what the run asks for. Collective."""
@@ -148,70 +142,3 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
         state.best_eval_loss = result.loss
         save(job, state, order, "best")
     return result
-
-
-def save(
-    job: Job, state: TrainState, order: GlobalOrder, reason: str, limit_seconds: float | None = None
-) -> None:
-    """Rank 0 saves, the others wait for it on the control group. Collective.
-
-    A fault on rank 0 ends it with that fault's exit code, and the others with PEER_LOST. With a limit, rank 0
-    raises StoreError once it is over.
-    """
-    began = time.monotonic()
-    job.events.write("pause", step=state.step, reason="save")
-    captured = None
-    if is_divided(state.model):  # all ranks give their shards
-        captured = whole(state.capture(), keep=job.world.rank == 0)
-    if job.world.rank == 0:
-        is_new = job.checkpoints.newest_step != state.step
-        work = partial(
-            job.checkpoints.save,
-            state.step,
-            state.step * order.global_batch,
-            order.epochs_at(state.step),
-            captured or state.capture(),
-        )
-        try:
-            manifest = work() if limit_seconds is None else within(limit_seconds, work)
-        except TimeoutError as error:
-            raise StoreError(f"the checkpoint of step {state.step} was {error}") from error
-        if reason == "best" and state.best_eval_loss is not None:
-            job.checkpoints.mark_best(manifest, state.best_eval_loss)
-        if is_new:
-            job.events.write(
-                "checkpoint",
-                step=state.step,
-                seconds=time.monotonic() - began,
-                size_bytes=manifest.files[0].size_bytes,
-                sha256=manifest.files[0].sha256,
-                reason=reason,
-            )
-    job.world.wait()
-
-
-def save_and_stop(
-    job: Job, state: TrainState, order: GlobalOrder, stop_weight: int
-) -> Literal[Exit.STOPPED_SAVED, Exit.STOPPED_STALE]:
-    """Every rank stops at this step; a failed save is only told where an older one is there. Collective.
-
-    A save that is still under way when its time is over is left to itself. It does no harm: cut off anywhere, it
-    leaves the older checkpoint the newest; coming to its end late, it leaves a complete one of this very step, or
-    is refused (fenced) where a newer generation has begun.
-    """
-    reason = reason_of(stop_weight)
-    saved = True
-    try:
-        save(job, state, order, reason, STOP_SAVE_SECONDS)
-    except FencedError:
-        raise
-    except Fault as fault:
-        if job.checkpoints.newest_step is None:
-            raise
-        saved = False
-        _log.error("step %d could not be saved: %s", state.step, fault)
-        job.events.write("error", code=int(fault.exit_code), message=str(fault))
-        job.world.wait()
-    saved = bool(job.world.from_rank0(saved))
-    job.events.write("stopped", step=state.step, reason=reason, saved=saved)
-    return Exit.STOPPED_SAVED if saved else Exit.STOPPED_STALE

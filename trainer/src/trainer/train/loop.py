@@ -21,12 +21,13 @@ from .exchange import SAVE_REASONS, RankWords, exchange
 from .feed import Feed, as_model_inputs
 from .flops import Mfu, peak_flops, training_flops
 from .gradients import Update, first_fault, update
-from .job import Job, evaluate_and_keep_best, save, save_and_stop, start_state
+from .job import Job, evaluate_and_keep_best, start_state
 from .memory import naming_the_setting
 from .parallel import divide
 from .patience import Patience
 from .plan import plan_training
 from .prepare import checkpoint_activations, compile_model, fit_micro_batch, replicate, without_exchange
+from .saving import save, save_and_stop, save_and_wait
 from .state import seed_step
 from .stragglers import BusyClock, Stragglers
 from .summary import loss_summary
@@ -75,6 +76,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         [len(order.rank_batch(0, rank // grid.tensor_size, grid.data_size)) for rank in range(world.size)]
     )
     last_save = time.monotonic()
+    owed = 0  # the weight of a save that waits for the one under way
 
     while state.step < plan.total_steps:
         # At a step's start, so that a resume catches up on what a stop cut off.
@@ -105,6 +107,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
                 loss_sum += loss.detach()
 
         # One exchange before the weights change: is every loss a number, must anybody stop, is a save due?
+        is_saving = job.saver.check()  # raises what the last save failed with
         save_due = world.rank == 0 and time.monotonic() - last_save >= training.checkpoint.every_seconds
         words = exchange(
             world,
@@ -115,7 +118,8 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
                 waited_seconds=feed.waited(),
                 busy_seconds=busy.seconds(),
                 stop_weight=job.stop.weight(),
-                save_weight=2 if job.stop.take_save() else int(save_due),
+                save_weight=2 if job.stop.take_save() else max(owed, int(save_due)),
+                is_saving=int(is_saving),
             ),
         )
         done = Update(math.nan)
@@ -128,6 +132,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         outcome = "overflow" if done.overflow else "number" if is_number else "no number"
         verdict = patience.take(outcome, state.scaler.get_scale())
         if verdict == "stop":
+            job.saver.wait()  # what is under way was sound
             job.events.write("step", step=state.step + 1, loss=None, non_finite=True)
             raise NonFiniteError(_why_no_number(state.step + 1, words.ranks_without_a_number, outcome, job))
         state.optimizer.zero_grad(set_to_none=True)
@@ -161,6 +166,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
             job.events.write("straggler", step=state.step, slow_rank=slow.rank, ratio=slow.ratio)
 
         if verdict == "roll back":
+            job.saver.wait()
             if job.world.from_rank0(job.checkpoints.newest_step) is None:
                 raise NonFiniteError(
                     _why_no_number(state.step, words.ranks_without_a_number, outcome, job)
@@ -173,14 +179,21 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
             break
         if words.stop_weight:
             return save_and_stop(job, state, order, words.stop_weight)
-        if words.save_weight:
+        if words.save_weight and words.is_saving:
+            if not owed and world.rank == 0:
+                waits = (
+                    f"the next checkpoint waits for that of step {job.saver.step}, which is still under way"
+                )
+                job.events.write("note", step=state.step, message=waits)
+            owed = words.save_weight
+        elif words.save_weight:
             save(job, state, order, SAVE_REASONS[words.save_weight - 1])
-            last_save = time.monotonic()
+            last_save, owed = time.monotonic(), 0
 
     if mfu.fault:
         job.events.write("note", message=mfu.fault)
     evaluation = evaluate_and_keep_best(job, state, order)
-    save(job, state, order, "final")
+    save_and_wait(job, state, order, "final")
     first_loss, last_loss = loss_summary(state.losses)
     job.events.write(
         "finished",
