@@ -237,7 +237,7 @@ def rates(work: Path, sizes: Sizes, rounds: int) -> list[Row]:
             "ours": sample_rates.ours(shards, manifest, workers, None),
             "streamed": sample_rates.ours(shards, manifest, workers, 2),
             "plain DataLoader, in memory": sample_rates.plain(shards, workers),
-            "WebDataset": sample_rates.webdataset(tars, workers),
+            "WebDataset": sample_rates.web(tars, workers),
         }
         here = {name: epoch for name, epoch in passes.items() if epoch is not None}
         rate: dict[str, list[float]] = {name: [] for name in here}

@@ -41,12 +41,13 @@ def plain(shards: Path, workers: int) -> Pass:
     return lambda: _timed(images for images, _ in loader)
 
 
-def webdataset(tars: Path, workers: int) -> Pass | None:
+def web(tars: Path, workers: int) -> Pass | None:
     """None: not installed."""
     try:
-        import webdataset as wds  # pyright: ignore[reportMissingImports]
+        import webdataset  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
+    wds: Any = webdataset
     urls = [str(path) for path in sorted(tars.glob("train-*.tar"))]
 
     def epoch() -> tuple[int, float]:

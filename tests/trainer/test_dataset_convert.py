@@ -7,6 +7,7 @@ import struct
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import h5py
@@ -73,7 +74,8 @@ def test_what_was_converted_comes_back_as_the_same_samples(
 
 def test_hdf5_files_hold_plain_datasets(images: Path, tmp_path: Path) -> None:
     turn(images, tmp_path / "out", "hdf5")
-    with h5py.File(tmp_path / "out" / "train-1.h5") as file, np.load(images / "train-1.npz") as shard:
+    with h5py.File(tmp_path / "out" / "train-1.h5") as opened, np.load(images / "train-1.npz") as shard:
+        file: Any = opened
         assert np.array_equal(file["images"], shard["images"]) and np.array_equal(
             file["labels"], shard["labels"]
         )

@@ -226,6 +226,7 @@ class TestAnInterruptedDownload:
             if fail_after is not None and len(asked) >= fail_after:
                 raise EndpointConnectionError(endpoint_url="http://gone")
             asked.append(request["Range"])
+            self.pinned.append(request.get("IfMatch"))
             return real(**request)
 
         size, digest = len(self.BODY), hashlib.sha256(self.BODY).hexdigest()
@@ -237,6 +238,7 @@ class TestAnInterruptedDownload:
     @pytest.fixture(autouse=True)
     def count(self) -> None:
         self.moved: list[int] = []
+        self.pinned: list[str | None] = []
 
     def test_goes_on_with_the_ranges_that_are_missing(self, bench: Bench, tmp_path: Path) -> None:
         bench.store.put(bench.bucket, "key", self.BODY)
@@ -244,7 +246,9 @@ class TestAnInterruptedDownload:
             self.fetch(bench, tmp_path / "target", fail_after=5)
         assert not (tmp_path / "target").exists() and sum(self.moved) == 5 * 256
         self.moved.clear()
-        assert len(self.fetch(bench, tmp_path / "target")) == 3
+        etag = bench.store.head(bench.bucket, "key")
+        assert etag is not None and self.pinned == [None] + [etag.etag] * 4
+        assert len(self.fetch(bench, tmp_path / "target")) == 3 and self.pinned[5:] == [etag.etag] * 3
         assert sum(self.moved) == len(self.BODY)
         assert (tmp_path / "target").read_bytes() == self.BODY
         assert [path.name for path in tmp_path.iterdir()] == ["target"]

@@ -77,10 +77,10 @@ class ImagePacker(_Splits):
 
     def add(self, split: str, image: Array, label: int, where: str) -> None:
         """Raises DatasetError naming ``where`` for an image of another shape than the first."""
-        self._shape = self._shape or image.shape
-        if image.shape != self._shape:
+        shape = self._shape = self._shape or image.shape
+        if image.shape != shape:
             raise DatasetError(
-                f"{where}: {_size(image.shape)}, the first image is {_size(self._shape)}; "
+                f"{where}: {_size(image.shape)}, the first image is {_size(shape)}; "
                 "give --size PIXELS to bring all to one size"
             )
         self.append(split, (image, label), image.nbytes)
