@@ -78,6 +78,11 @@ def checkpoint(run: str, step: int, file_name: str) -> str:
     return f"runs/{run}/checkpoints/step-{step:08d}/{file_name}"
 
 
+def checkpoint_probe(run: str, generation: int) -> str:
+    """Written, read and deleted before the first step; below checkpoints, where nodes may delete."""
+    return f"runs/{run}/checkpoints/probe-g{generation:04d}"
+
+
 def latest(run: str) -> str:
     return f"runs/{run}/latest"
 
