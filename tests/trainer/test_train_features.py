@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 from trainer.contracts.run import AugmentSettings
 from trainer.errors import ConfigurationError
 from trainer.exit_codes import Exit
 from trainer.models.dropout import SampleKeys
 from trainer.models.load import build_model, cross_entropy, loss_function
+from trainer.train import prepare
 from trainer.train.augment import augment
 from trainer.train.flops import Mfu, training_flops
 from trainer.train.init_from import apply_weights
@@ -207,6 +210,36 @@ def stop_after_2(job: Job) -> None:
     job.stop.weight = lambda: 1 if job.events.last_step == 1 else real()  # type: ignore[method-assign]
 
 
+def count_exchanges(job: Job) -> None:
+    exchanges: list[int] = []
+
+    class Counting(DistributedDataParallel):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[arg-type]
+
+            def count(_state, bucket):  # not annotated: DDP compares annotations as objects
+                if bucket.is_last():
+                    exchanges.append(1)
+                return default_hooks.allreduce_hook(None, bucket)  # type: ignore[arg-type]
+
+            self.register_comm_hook(None, count)
+
+    prepare.DistributedDataParallel = Counting  # type: ignore[misc]
+    write = job.events.write
+
+    def told(kind: Any, **fields: Any) -> None:
+        if kind == "finished":
+            write("note", message=f"{len(exchanges)} exchanges")
+        write(kind, **fields)
+
+    job.events.write = told  # type: ignore[method-assign]
+
+
+def test_gradients_are_exchanged_once_a_step_however_many_micro_steps(tmp_path: Path) -> None:
+    outcomes = train_ranks(tmp_path, 2, prepare=count_exchanges, gradient_accumulation=4)
+    assert [outcome.of_kind("note")[0]["message"] for outcome in outcomes] == ["4 exchanges"] * 2
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +276,7 @@ def test_a_micro_batch_that_does_not_fit_one_rank_is_halved_on_all_and_the_resul
 
 
 def test_out_of_memory_names_the_setting_to_change(tmp_path: Path) -> None:
-    (alone,) = train_ranks(tmp_path / "fixed", 1, prepare=lambda_free_rank_0)
+    (alone,) = train_ranks(tmp_path / "fixed", 1, prepare=hungry_rank_0)
     assert alone.exit_code == Exit.OUT_OF_MEMORY
     assert alone.fault == (
         "out of memory with micro-batches of 8 (globalBatchSize 8 over 1 ranks, gradientAccumulation 1): "
@@ -254,7 +287,7 @@ def test_out_of_memory_names_the_setting_to_change(tmp_path: Path) -> None:
     assert "one sample is too much: set training.activationCheckpointing: true" in str(outcomes[0].fault)
 
 
-def lambda_free_rank_0(job: Job) -> None:
+def hungry_rank_0(job: Job) -> None:
     hungry(job, 0, 4)
 
 
@@ -311,10 +344,10 @@ def test_after_some_in_a_row_the_run_goes_back_once_and_a_passing_fault_leaves_n
     outcomes = train_ranks(tmp_path / "passing", 2, prepare=bad_from_3, **asked)
     starts = outcomes[0].of_kind("started")
     assert "after 2 steps without a number" in starts[1]["message"]
-    # The skipped steps were saved too: their weights are those of the last number.
-    assert starts[1]["step"] == 3
+    back = starts[1]["step"]  # saves go on beside the steps: which is the newest then, the machine decides
+    assert 1 <= back <= 3
     assert outcomes[0].exit_code == Exit.DONE
-    assert [step["step"] for step in outcomes[0].of_kind("step")] == [1, 2, 3, 4, 4, 5]
+    assert [step["step"] for step in outcomes[0].of_kind("step")] == [1, 2, 3, 4, *range(back + 1, 6)]
     assert outcomes[0].losses[:2] == pytest.approx(plain[0].losses[:2], abs=1e-6)
 
     for_good = train_ranks(tmp_path / "for-good", 2, prepare=bad_for_good, **asked)

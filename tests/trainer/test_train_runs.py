@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 from trainer.contracts import keys
 from trainer.data.order import GlobalOrder
 from trainer.exit_codes import Exit
-from trainer.train import gradients, prepare
+from trainer.train import gradients
 from trainer.train.events import EventLog
 from trainer.train.lineage import newest_complete
 from trainer.train.stop import StopRequest
@@ -242,27 +240,6 @@ def single_rank(trained: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[...
             events.close()
 
     return train_here
-
-
-def test_gradients_are_exchanged_once_a_step_however_many_micro_steps(
-    single_rank: Callable[..., Exit], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exchanges: list[int] = []
-
-    class Counting(DistributedDataParallel):
-        def __init__(self, *arguments: object, **options: object) -> None:
-            super().__init__(*arguments, **options)  # type: ignore[arg-type]
-
-            def count(_state, bucket):  # not annotated: DDP compares annotations as objects
-                if bucket.is_last():
-                    exchanges.append(1)
-                return default_hooks.allreduce_hook(None, bucket)  # type: ignore[arg-type]
-
-            self.register_comm_hook(None, count)
-
-    monkeypatch.setattr(prepare, "DistributedDataParallel", Counting)
-    assert single_rank(steps=5, gradient_accumulation=4) is Exit.DONE
-    assert len(exchanges) == 5
 
 
 def test_gradients_are_clipped_after_they_were_unscaled(

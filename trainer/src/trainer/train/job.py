@@ -77,14 +77,13 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
             lambda step, why: job.events.write("fallback", step=step, message=why),
         )
     text: str | None = world.from_rank0(found[0].to_json() if found else None)
-    message, note = "fresh start", None
+    message = "fresh start"
     if text is not None:
         manifest = CheckpointManifest.from_json(text)
         try:
             saved = found[1] if found else job.checkpoints.load(manifest)
             saved = with_own_kernels(saved, state.optimizer)
-            divided = is_divided(state.model)
-            note = state.restore(spread(saved, state.model, state.optimizer) if divided else saved)
+            state.restore(spread(saved, state.model, state.optimizer) if is_divided(state.model) else saved)
         except (UnreadableError, RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
                 f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
@@ -100,9 +99,8 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
     elif job.weights is not None:
         left_out = apply_weights(job.model, as_shards(job.weights(), job.model), job.training.init_strict)
         message = f"fresh start with the weights of {job.training.init_from}"
-        note = f"of initFrom was not taken over: {left_out}" if left_out else None
-    if note:
-        job.events.write("note", step=state.step, message=note)
+        if left_out:
+            job.events.write("note", step=0, message=f"of initFrom was not taken over: {left_out}")
     job.events.write(
         "started",
         step=state.step,
@@ -115,9 +113,9 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
 
 
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
-    optimizer = make_optimizer(job.model, job.training, mixed=job.grid.tensor_size > 1)
+    optimizer = make_optimizer(job.model, job.training, divided=job.grid.mesh is not None)
     scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
-    return TrainState(job.model, optimizer, scheduler, job.precision.scaler(), precision=job.precision.name)
+    return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
 
 
 def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> Evaluation | None:

@@ -61,8 +61,8 @@ def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
 
 def replicate(job: Job) -> nn.Module:
     """What is called in place of the model: ranks average gradients when it goes backward. Collective."""
-    if job.grid.mesh is not None:
-        return job.model  # divided: its shards do it
+    if job.grid.mesh is not None or job.world.size == 1:
+        return job.model  # divided, so that its shards do it; or nobody to share with
     on_gpu = job.world.device.type == "cuda"
     return DistributedDataParallel(
         job.model, device_ids=[job.world.local_rank] if on_gpu else None, gradient_as_bucket_view=True

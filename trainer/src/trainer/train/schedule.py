@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from ..contracts.run import Schedule, TrainingConfig
+from .state import Plain
 
 ONE_CYCLE_RISE = (
     0.3  # share of the steps in which it rises where warmupSteps says nothing; torch's own default
@@ -30,25 +31,35 @@ def rate_factor(step: int, total: int, warmup: int, kind: Schedule) -> float:
     return 1 - done if kind == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
-def make_optimizer(model: nn.Module, training: TrainingConfig, mixed: bool = False) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, training: TrainingConfig, divided: bool = False
+) -> torch.optim.Optimizer:
     """Weight decay is for matrices (and the kernels of convolutions) alone: biases and the scales of norms have one
-    dimension. ``mixed``: some parameters are spread over ranks and some are not, which no one kernel takes."""
+    dimension. One fused kernel a group, unless parameters are ``divided`` among ranks: some are, some are not, and no
+    one kernel takes both."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": training.weight_decay},
         {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    foreach = False if mixed else None
+    how: dict[str, bool] = {"foreach": False} if divided else {"fused": True}
     if training.optimizer == "sgd":
+        momentum = training.momentum
         return torch.optim.SGD(
-            groups,
-            lr=training.learning_rate,
-            momentum=training.momentum,
-            nesterov=training.momentum > 0,
-            foreach=foreach,
+            groups, lr=training.learning_rate, momentum=momentum, nesterov=momentum > 0, **how
         )
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, foreach=foreach)
+    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, **how)
+
+
+def with_own_kernels(saved: Plain, optimizer: torch.optim.Optimizer) -> Plain:
+    """A checkpoint's state with the kernels of ``optimizer``: which ones, torch saves with it, but a resume may be on
+    another device, or divide the model otherwise."""
+    groups = [
+        {**group, **{name: own[name] for name in ("fused", "foreach") if name in own}}
+        for group, own in zip(saved["optimizer"]["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    return {**saved, "optimizer": {**saved["optimizer"], "param_groups": groups}}
 
 
 def make_scheduler(optimizer: torch.optim.Optimizer, training: TrainingConfig, total: int) -> LRScheduler:
