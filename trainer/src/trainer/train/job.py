@@ -77,13 +77,14 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
             lambda step, why: job.events.write("fallback", step=step, message=why),
         )
     text: str | None = world.from_rank0(found[0].to_json() if found else None)
-    message = "fresh start"
+    message, note = "fresh start", None
     if text is not None:
         manifest = CheckpointManifest.from_json(text)
         try:
             saved = found[1] if found else job.checkpoints.load(manifest)
             saved = with_own_kernels(saved, state.optimizer)
-            state.restore(spread(saved, state.model, state.optimizer) if is_divided(state.model) else saved)
+            divided = is_divided(state.model)
+            note = state.restore(spread(saved, state.model, state.optimizer) if divided else saved)
         except (UnreadableError, RuntimeError, KeyError, ValueError) as error:
             raise CheckpointError(
                 f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
@@ -99,8 +100,9 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
     elif job.weights is not None:
         left_out = apply_weights(job.model, as_shards(job.weights(), job.model), job.training.init_strict)
         message = f"fresh start with the weights of {job.training.init_from}"
-        if left_out:
-            job.events.write("note", step=0, message=f"of initFrom was not taken over: {left_out}")
+        note = f"of initFrom was not taken over: {left_out}" if left_out else None
+    if note:
+        job.events.write("note", step=state.step, message=note)
     job.events.write(
         "started",
         step=state.step,
@@ -115,7 +117,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
     optimizer = make_optimizer(job.model, job.training, divided=job.grid.mesh is not None)
     scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
-    return TrainState(job.model, optimizer, scheduler, job.precision.scaler())
+    return TrainState(job.model, optimizer, scheduler, job.precision.scaler(), precision=job.precision.name)
 
 
 def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> Evaluation | None:
