@@ -70,7 +70,8 @@ def trainer(
         os.environ.clear()
         os.environ.update({**variables, "GLOO_SOCKET_IFNAME": "lo"})
         code = main(["train", *arguments])
-        return Done(code, *capsys.readouterr())
+        shown = capsys.readouterr()
+        return Done(code, shown.out, shown.err)
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

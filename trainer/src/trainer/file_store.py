@@ -124,8 +124,8 @@ class FileStore(Store):
         source = self._path(bucket, key)
         if not source.is_file():
             raise MissingObjectError(f"read {source}: there is no such file")
-        if source.stat().st_size != size_bytes or (found := sha256_of(source)) != sha256:
-            size = source.stat().st_size
+        size, found = source.stat().st_size, sha256_of(source)
+        if (size, found) != (size_bytes, sha256):
             text = f"{size} bytes" if size != size_bytes else f"SHA-256 {found}"
             raise IntegrityError(
                 f"{source} has {text}, its manifest says {size_bytes} bytes, SHA-256 {sha256}"

@@ -66,8 +66,8 @@ class Feed:
         batch = next(self._batches)
         self._waited += time.monotonic() - asked
         number_sum, count = int(batch.numbers.sum()), targets_that_count(batch.targets)
-        tensors = tuple(batch)
+        inputs, targets, numbers = batch
         if self._copies is not None:
             with torch.cuda.stream(self._copies):
-                tensors = tuple(tensor.to(self._device, non_blocking=True) for tensor in tensors)
-        return MicroBatch(*tensors, number_sum, count)
+                inputs, targets, numbers = (one.to(self._device, non_blocking=True) for one in batch)
+        return MicroBatch(inputs, targets, numbers, number_sum, count)

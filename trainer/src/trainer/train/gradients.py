@@ -20,43 +20,26 @@ class Update:
     overflow: bool = False  # of fp16's scaled gradients: the scaler left the step out and lowered its scale
 
 
-def update(
-    state: TrainState, clip_norm: float | None, factor: float, shared: SharedNorm | None = None
-) -> Update:
+def update(state: TrainState, clip_norm: float | None, factor: float) -> Update:
     """One optimizer step. ``factor``: what all gradients are multiplied with first.
 
-    ``shared`` sums the squared norm over ranks that hold other parameters (pipeline stages). The same on every rank:
-    gradients are, or the norm is taken over all shards.
+    The same on every rank: gradients are, or the norm is taken over all shards.
     """
     state.scaler.unscale_(state.optimizer)
     groups = _alike(parameter.grad for parameter in state.model.parameters() if parameter.grad is not None)
     if factor != 1:
         for group in groups:
-            torch._foreach_mul_(group, factor)
+            torch._foreach_mul_(group, factor)  # pyright: ignore[reportPrivateImportUsage]
     norm = math.hypot(*(_norm(group) for group in groups))
-    if shared is not None:
-        norm = shared.total(norm)
     finite = math.isfinite(norm)
     if finite and clip_norm is not None and norm > clip_norm:
         for group in groups:
-            torch._foreach_mul_(group, clip_norm / norm)
+            torch._foreach_mul_(group, clip_norm / norm)  # pyright: ignore[reportPrivateImportUsage]
     fp16 = state.scaler.is_enabled()
     if finite or fp16:
         state.scaler.step(state.optimizer)
         state.scaler.update()
     return Update(norm, overflow=fp16 and not finite)
-
-
-class SharedNorm:
-    """The norm of a gradient whose parts lie on several ranks."""
-
-    def __init__(self, group: torch.distributed.ProcessGroup, counted_here: float = 1.0) -> None:
-        self._group, self._counted = group, counted_here
-
-    def total(self, norm: float) -> float:
-        squared = torch.tensor([norm**2 * self._counted], dtype=torch.float64)
-        torch.distributed.all_reduce(squared, group=self._group)
-        return math.sqrt(float(squared))
 
 
 def _norm(gradients: list[torch.Tensor]) -> float:

@@ -59,8 +59,8 @@ def _read(path: Path, where: str) -> dict[str, torch.Tensor]:
 
 def _safetensors(path: Path, where: str) -> dict[str, torch.Tensor]:
     try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors import SafetensorError  # pyright: ignore[reportMissingImports]
+        from safetensors.torch import load_file  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ConfigurationError(
             f"{where}: reading it needs safetensors; pip install 'gpu-trainer[safetensors]', or give a .pt file"

@@ -142,7 +142,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         if is_number:
             state.losses.append(words.mean_loss)
         seconds = time.monotonic() - began
-        told = {} if is_number else {"skipped": True, "non_finite": outcome == "no number"}
+        told: dict[str, float] = {} if is_number else {"skipped": True, "non_finite": outcome == "no number"}
         if job.info.sequence_length:
             told["tokens"] = state.step * batch_size * job.info.sequence_length
         if (ratio := mfu.of(batch_size, seconds)) is not None:
