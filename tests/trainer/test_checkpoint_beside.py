@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from trainer.errors import CheckpointError
 from trainer.exit_codes import Exit
 from trainer.store import Store
 from trainer.train.events import EventLog
+from trainer.train.job import Job
 from trainer.train.lineage import newest_complete
 from trainer.train.saving import Saver
 from trainer.train.snapshot import HostCopy
@@ -22,7 +26,9 @@ from trainer.train.world import leave_world
 from trainer.worker import run as run_worker
 
 from tests.trainer.kit import Bench, free_port, rank_environment, run_config, worker_config
+from tests.trainer.test_train_features import PICTURES
 from tests.trainer.test_train_runs import until
+from tests.trainer.train_kit import train_ranks
 
 
 def training_state() -> TrainState:
@@ -78,14 +84,15 @@ def test_memory_is_asked_for_once_and_again_where_shapes_change() -> None:
 def test_one_save_at_a_time_and_its_fault_is_raised_once_on_the_callers_thread() -> None:
     saver, go = Saver(), threading.Event()
 
-    def full() -> None:
+    def full(_state: Any) -> None:
         assert go.wait(60)
         raise CheckpointError("disk full")
 
-    saver.begin(4, full)
+    saver.begin(4, dict, full)
+    saver.let_copy()
     assert saver.check() and saver.step == 4
     with pytest.raises(RuntimeError, match="step 4 is still under way"):
-        saver.begin(5, full)
+        saver.begin(5, dict, full)
     with pytest.raises(TimeoutError):
         saver.wait(0.01)
     go.set()
@@ -203,3 +210,49 @@ def test_a_best_save_waits_for_the_periodic_one_and_is_pointed_at(here: Here) ->
     best = json.loads((here.bench.store.get(here.bench.bucket, "runs/run/best") or pytest.fail()).body)
     evaluations = {event["step"]: event["evalLoss"] for event in here.events() if event["kind"] == "eval"}
     assert best["evalLoss"] == min(evaluations.values()) == evaluations[best["step"]]
+
+
+def test_weights_wait_for_the_copy_and_statistics_are_those_of_the_step(tmp_path: Path) -> None:
+    """A copy that is made after the next step's backward pass: statistics such as BatchNorm's have moved by then."""
+    settings = {**PICTURES, "checkpoint": {"every_seconds": 3600, "keep": 9}}
+    whole = train_ranks(tmp_path / "whole", 1, prepare=count_passes, **settings)[0]
+    train_ranks(tmp_path / "parts", 1, prepare=save_after_2_slowly, **settings)
+    shutil.rmtree(tmp_path / "parts" / "store" / "bucket" / "runs" / "run" / "checkpoints" / "step-00000004")
+    (tmp_path / "parts" / "store" / "bucket" / "runs" / "run" / "latest").unlink()
+    shutil.rmtree(tmp_path / "parts" / "store" / "bucket" / "runs" / "run" / "best", ignore_errors=True)
+    rest = train_ranks(tmp_path / "parts", 1, generation=2, prepare=count_passes, **settings)[0]
+    assert rest.fault is None and rest.of_kind("started")[0]["step"] == 2
+    assert rest.losses == whole.losses[2:]
+    for name, value in whole.weights.items():
+        assert torch.equal(rest.weights[name], value), name
+
+
+def count_passes(job: Job) -> None:
+    """A statistic of the model: how many batches it was shown."""
+    job.model.register_buffer("shown", torch.zeros(1))
+
+    def count(model: torch.nn.Module, *_: object) -> None:
+        model.get_buffer("shown").add_(int(model.training))
+
+    job.model.register_forward_hook(count)
+
+
+def save_after_2_slowly(job: Job) -> None:
+    """The copy begins when the next step has come to its update, if that waits, and half a second later if not."""
+    count_passes(job)
+    waiting = threading.Event()
+    let_copy, take = job.saver.let_copy, job.saver.room.take
+
+    def tell_and_wait() -> None:
+        waiting.set()
+        let_copy()
+
+    def late(*given: Any) -> Any:
+        waiting.clear()
+        waiting.wait(0.5)
+        time.sleep(0.05)
+        return take(*given)
+
+    job.saver.let_copy = tell_and_wait  # type: ignore[method-assign]
+    job.saver.room.take = late  # type: ignore[method-assign]
+    job.stop.take_save = lambda: job.events.last_step == 1  # type: ignore[method-assign]

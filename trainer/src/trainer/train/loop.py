@@ -126,6 +126,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         if not words.ranks_without_a_number:
             # Where some targets did not count, which was not known before the last of them was read, correct the mean.
             factor = targets / words.count if words.count else 1.0
+            job.saver.let_copy()
             with naming_the_setting(training, grid.data_size, plan.accumulation):
                 done = update(state, training.clip_norm, factor)
         is_number = math.isfinite(done.grad_norm)

@@ -1,8 +1,9 @@
 """Saves beside the training: at most one at a time, in a thread of rank 0, and when the training waits for one.
 
-A periodic, requested or best save stops the loop for a copy of the state into host memory; the rest (writing, hashing,
-uploading, publishing) goes on beside the next steps, and no rank waits for it. The save of a stop and the last one
-wait: first for the one under way, then for their own.
+A periodic, requested or best save copies the state into host memory while the next step goes forward and backward,
+which changes no weights (CheckFreq, FAST'21); only that step's update waits until the copy is there. The rest
+(writing, hashing, uploading, publishing) goes on beside further steps, and no rank waits for it. The save of a stop
+and the last one wait: first for the one under way, then for their own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
+
+import torch
 
 from ..contracts.manifests import CheckpointManifest
 from ..data.order import GlobalOrder
@@ -37,6 +40,9 @@ class Saver:
     def __init__(self) -> None:
         self.room = HostCopy()
         self.step: int | None = None  # of the save under way, or of the last one
+        self.stopped_seconds = 0.0  # that the loop stood still for it
+        self._copied = threading.Event()  # or given up
+        self._copied.set()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -62,24 +68,36 @@ class Saver:
         if self.check():
             raise TimeoutError(f"the checkpoint of step {self.step} is not done")
 
-    def begin(self, step: int, work: Callable[[], object]) -> None:
-        """Nothing may be under way."""
+    def let_copy(self) -> None:
+        """Before weights change: until the state is copied that a save under way was begun with."""
+        if not self._copied.is_set():
+            began = time.monotonic()
+            self._copied.wait()
+            self.stopped_seconds += time.monotonic() - began
+
+    def begin(self, step: int, state: Callable[[], Plain], work: Callable[[Plain], object]) -> None:
+        """``work`` on what ``state`` gives, in a thread; `let_copy` waits for the latter. Nothing may be under way."""
         if self.check():
             raise RuntimeError(f"the save of step {self.step} is still under way")
         self.step = step
+        self._copied.clear()
 
         def run() -> None:
             try:
-                work()
+                given = state()
+                self._copied.set()
+                work(given)
             except BaseException as error:
                 self._error = error
+            finally:
+                self._copied.set()
 
         self._thread = threading.Thread(target=run, daemon=True, name=f"save-{step}")
         self._thread.start()
 
 
 def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
-    """Copy the state and save the copy beside the training. Collective.
+    """Save a copy of the state beside the training. Collective.
 
     The best one waits for one that is under way; the others are asked for only when there is none. A fault ends rank 0
     at its next step's end with that fault's exit code, and the others with PEER_LOST.
@@ -91,13 +109,18 @@ def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
         job.world.wait()  # on the control group, which is patient, and not in a step's collective
     captured = _captured(job, state)
     if captured is not None:
-        is_new = job.checkpoints.newest_step != state.step
-        captured = job.saver.room.take(captured) if is_new else captured
-        stopped = time.monotonic() - began
-        job.saver.begin(
-            state.step,
-            partial(_work, job, state.step, order, captured, reason, state.best_eval_loss, began, stopped),
-        )
+        # A forward pass changes what is no parameter: statistics of BatchNorm.
+        parameters = {name for name, _ in state.model.named_parameters(remove_duplicate=False)}
+        captured["model"] = {
+            name: value if name in parameters else value.clone() for name, value in captured["model"].items()
+        }
+        there = None
+        if job.world.device.type == "cuda":
+            there = torch.cuda.Event()
+            there.record()
+        work = partial(_work, job, state.step, order, reason, state.best_eval_loss, began)
+        job.saver.stopped_seconds = time.monotonic() - began
+        job.saver.begin(state.step, partial(job.saver.room.take, captured, there), work)
 
 
 def save_and_wait(
@@ -112,10 +135,10 @@ def save_and_wait(
     job.events.write("pause", step=state.step, reason="save")
     captured = _captured(job, state)
     if captured is not None:
-        work = partial(_work, job, state.step, order, captured, reason, state.best_eval_loss, began, None)
+        work = partial(_work, job, state.step, order, reason, state.best_eval_loss, began, waited_for=True)
         try:
             _finish_older(job, limit_seconds)
-            job.saver.begin(state.step, work)
+            job.saver.begin(state.step, lambda: captured, work)
             left = None if limit_seconds is None else limit_seconds - (time.monotonic() - began)
             job.saver.wait(left if left is None else max(0.0, left))
         except TimeoutError as error:
@@ -169,13 +192,13 @@ def _work(
     job: Job,
     step: int,
     order: GlobalOrder,
-    captured: Plain,
     reason: str,
     best_eval_loss: float | None,
     began: float,
-    stopped_seconds: float | None,
+    captured: Plain,
+    waited_for: bool = False,
 ) -> CheckpointManifest:
-    """The part of a save that needs no other rank. ``stopped_seconds`` of the loop; None: it waits for all of it."""
+    """The part of a save that needs no other rank; ``waited_for``: the loop stands still for all of it."""
     is_new = job.checkpoints.newest_step != step
     manifest = job.checkpoints.save(step, step * order.global_batch, order.epochs_at(step), captured)
     if reason == "best" and best_eval_loss is not None:
@@ -186,7 +209,7 @@ def _work(
             "checkpoint",
             step=step,
             seconds=seconds,
-            stopped_seconds=seconds if stopped_seconds is None else stopped_seconds,
+            stopped_seconds=seconds if waited_for else job.saver.stopped_seconds,
             size_bytes=sum(file.size_bytes for file in manifest.files),
             sha256=manifest.files[0].sha256,
             reason=reason,
