@@ -10,6 +10,8 @@ import pytest
 import torch
 from trainer.contracts.run import TrainingConfig
 from trainer.exit_codes import Exit
+from trainer.train import evaluate
+from trainer.train.job import Job
 
 from tests.trainer.test_train_features import stop_after_2
 from tests.trainer.train_kit import Outcome, config, train_ranks
@@ -30,6 +32,11 @@ def saved_weights(root: Path) -> dict[str, torch.Tensor]:
     return torch.load(path, weights_only=True)["model"]  # type: ignore[no-any-return]
 
 
+def evaluate_one_by_one(_job: Job) -> None:
+    """One rank has a batch less than another, and both must call the model as often."""
+    evaluate.BATCH_TOKENS = 1
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_divided_training_is_that_of_one_process(tmp_path: Path, way: str) -> None:
     """Dropout, clipping and accumulation included, of a held-out split that no number of ranks divides."""
@@ -39,9 +46,11 @@ def test_a_divided_training_is_that_of_one_process(tmp_path: Path, way: str) -> 
         "gradient_accumulation": 2,
         "weight_decay": 0.1,
     }
-    reference = alone(tmp_path, **asked)
+    reference = alone(tmp_path, prepare=evaluate_one_by_one, **asked)
     world, parallel = WAYS[way]
-    outcomes = train_ranks(tmp_path / "divided", world, parallel=parallel, **asked)
+    outcomes = train_ranks(
+        tmp_path / "divided", world, prepare=evaluate_one_by_one, parallel=parallel, **asked
+    )
     assert [outcome.exit_code for outcome in outcomes] == [Exit.DONE] * world, outcomes[0].fault
     assert outcomes[0].losses == pytest.approx(reference.losses, abs=1e-5)
     norms = [[step["gradNorm"] for step in one.of_kind("step")] for one in (outcomes[0], reference)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.contracts.run import AugmentSettings
 from trainer.errors import ConfigurationError
 from trainer.exit_codes import Exit
+from trainer.file_store import FileStore
 from trainer.models.dropout import SampleKeys
 from trainer.models.load import build_model, cross_entropy, loss_function
 from trainer.train import prepare
 from trainer.train.augment import augment
 from trainer.train.flops import Mfu, training_flops
-from trainer.train.init_from import apply_weights
+from trainer.train.init_from import apply_weights, fetch_weights
 from trainer.train.job import Job
 from trainer.train.schedule import make_optimizer, make_scheduler
 
@@ -431,10 +433,32 @@ def test_a_run_begins_with_the_weights_it_is_given(tmp_path: Path) -> None:
 
 
 def weights_beside(job: Job) -> None:
-    from trainer.train.init_from import fetch_weights
-
     folder = Path(job.checkpoints._local).parents[1]
     job.weights = lambda: fetch_weights(str(folder / "weights.pt"), None, "", folder)  # type: ignore[arg-type]
+
+
+def test_all_ranks_of_a_node_fetch_a_runs_best_checkpoint_or_are_told_that_there_is_none(
+    tmp_path: Path,
+) -> None:
+    first = train_ranks(tmp_path / "first", 1, eval_every_steps=2)[0]
+    best = min(first.of_kind("eval"), key=lambda event: event["evalLoss"])
+    store = FileStore(tmp_path / "first" / "store")
+    with ThreadPoolExecutor(4) as ranks:
+        fetched = list(
+            ranks.map(lambda _: fetch_weights("run:run", store, "bucket", tmp_path / "init"), range(4))
+        )
+    saved = torch.load(
+        next((tmp_path / "first" / "checkpoints").glob(f"step-{best['step']:08d}/*.pt")), weights_only=True
+    )
+    for weights in fetched:
+        assert all(torch.equal(weights[name], value) for name, value in saved["model"].items())
+    for source, told in (
+        ("run:other", 'run "other" has no checkpoint'),
+        ("absent.pt", "there is no such file on this machine"),
+        (str(tmp_path / "first" / "store" / ".lock"), "cannot be read"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            fetch_weights(source, store, "bucket", tmp_path / "init")
 
 
 def test_weights_that_do_not_fit_are_named() -> None:

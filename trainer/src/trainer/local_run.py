@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from .cli_train import settings_of
+from .contracts import keys
 from .contracts.manifests import DatasetManifest
 from .contracts.run import RunConfig
 from .contracts.worker import events_file
@@ -105,8 +106,8 @@ def _one_rank(arguments: argparse.Namespace, opened: list[EventLog]) -> Exit:
 def _same_as_before(run: RunConfig, run_dir: Path) -> None:
     """A resume under other settings would be another run; raises ConfigurationError with what differs."""
     path = run_dir / RUN_FILE
-    if not path.is_file():
-        return
+    if not path.is_file() or FileStore(run_dir / "store").get(BUCKET, keys.latest(run.name)) is None:
+        return  # nothing to go on from
     before, now = (_flat(json.loads(text)) for text in (path.read_text(), run.to_json()))
     differ = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
     if differ:

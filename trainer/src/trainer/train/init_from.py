@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import pickle
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ def fetch_weights(source: str, store: Store, bucket: str, folder: Path) -> dict[
     if not chosen:
         raise ConfigurationError(f'training.initFrom: run "{run}" has no checkpoint')
     try:
-        path = fetch_files(store, bucket, chosen[0], folder)[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "load.lock", "w") as lock:  # ranks of one node share the folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = fetch_files(store, bucket, chosen[0], folder)[0]
     except (IntegrityError, MissingObjectError) as error:
         raise CheckpointError(f"training.initFrom: {keys.checkpoints(run)}: {error}") from error
     return _read(path, f'training.initFrom: run "{run}", step {chosen[0].step}')
