@@ -158,17 +158,17 @@ def _stop(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
 
 
 def _resume(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
-    _train_here(root, 1)
+    _train_here(root, 1, lambda: None)
     import torch
 
     state = _state()
     torch.save(
         {"model": state.model.state_dict(), "optimizer": state.optimizer.state_dict()}, root / "plain.pt"
     )
-    steps = iter(range(2, 100))
+    generations = iter(range(2, 100))
 
     def ours() -> float:
-        return _child(["-m", "benchmarks.checkpoints", "--resume", str(root), str(next(steps))])
+        return _child(["-m", "benchmarks.checkpoints", "--resume", str(root), str(next(generations))])
 
     def theirs() -> float:
         return _child([str(SCRIPT), "resume", str(root / "plain.pt")])
@@ -186,8 +186,8 @@ def _child(command: list[str]) -> float:
     return float(done.stdout.split()[-1]) - began
 
 
-def _train_here(root: Path, steps: int) -> None:
-    """One rank up to this step, resumed where it was; the end of the first step is printed."""
+def _train_here(root: Path, generation: int, on_step: Callable[[], None]) -> None:
+    """One rank, resumed where it was, for one step and its checkpoint; ``on_step``: once the step is done."""
     import numpy as np
     import torch
     from trainer.contracts.manifests import DatasetFacts
@@ -213,14 +213,14 @@ def _train_here(root: Path, steps: int) -> None:
         np.save(data / "train-0.npy", np.random.default_rng(0).integers(0, 256, 65 * 64).astype(np.uint16))
     manifest = describe(data, DatasetName("tokens", "v1"), DatasetFacts(sequence_length=64, vocabulary=256))
     run, info = _run(100), dataset_info(manifest)
-    os.environ.update(rank_environment(0, 1, str(root / f"meeting-{steps}")))
+    os.environ.update(rank_environment(0, 1, str(root / f"meeting-{generation}")))
     torch.manual_seed(1)
     model = build_model(run.training, info)
     stop = StopRequest(root)
 
     def look(event: WorkerEvent) -> None:
         if event.kind == "step":
-            print(time.time(), flush=True)
+            on_step()
             stop.ask()
 
     world = join_world("cpu")
@@ -236,7 +236,7 @@ def _train_here(root: Path, steps: int) -> None:
             model=model,
             dropout=seed_dropout(model, 1),
             precision=resolve_precision("auto", "cpu", None),
-            checkpoints=Checkpoints(FileStore(root / "store"), "b", run, steps, 1, root / "checkpoints"),
+            checkpoints=Checkpoints(FileStore(root / "store"), "b", run, generation, 1, root / "checkpoints"),
             stop=stop,
             events=events,
         )
@@ -361,7 +361,8 @@ def main() -> int:
     parser.add_argument("--resume", nargs=2, help=argparse.SUPPRESS)  # this program's own child
     asked = parser.parse_args()
     if asked.resume:
-        _train_here(Path(asked.resume[0]), int(asked.resume[1]))
+        root, generation = asked.resume
+        _train_here(Path(root), int(generation), lambda: print(time.time(), flush=True))
         return 0
     races = measure((asked.only,) if asked.only else tuple(TARGETS))
     if asked.json:
