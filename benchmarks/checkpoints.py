@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,15 +63,15 @@ class Race:
 
 
 def measure(kinds: tuple[str, ...] = ("stop", "resume", "recovery")) -> list[Race]:
-    races: dict[str, Callable[[Path], tuple[Callable[[], float], Callable[[], float]]]] = {
+    races: dict[str, Callable[[Path, ExitStack], tuple[Callable[[], float], Callable[[], float]]]] = {
         "stop": _stop,
         "resume": _resume,
         "recovery": _recovery,
     }
     found = []
     for kind in kinds:
-        with TemporaryDirectory(prefix="gpu-training-bench-", ignore_cleanup_errors=True) as folder:
-            ours, theirs = races[kind](Path(folder))
+        with TemporaryDirectory(prefix="gpu-training-bench-") as folder, ExitStack() as stack:
+            ours, theirs = races[kind](Path(folder), stack)
             told: dict[Callable[[], float], list[float]] = {ours: [], theirs: []}
             for turn in range(TURNS[kind] + 1):
                 for work in (ours, theirs) if turn % 2 == 0 else (theirs, ours):
@@ -115,7 +116,7 @@ def _run(steps: int) -> Any:
     )
 
 
-def _stop(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+def _stop(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
     from types import SimpleNamespace
 
     import torch
@@ -157,7 +158,7 @@ def _stop(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
     return ours, theirs
 
 
-def _resume(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+def _resume(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
     _train_here(root, 1, lambda: None)
     import torch
 
@@ -245,11 +246,8 @@ def _train_here(root: Path, generation: int, on_step: Callable[[], None]) -> Non
     events.close()
 
 
-def _recovery(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+def _recovery(root: Path, stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
     """Ours: a node's agent with its own torchrun, over an S3 on this machine; the run goes on from turn to turn."""
-    import atexit
-    from contextlib import ExitStack
-
     from trainer.agent.board import utc_now
     from trainer.agent.supervisor import torchrun_argv
     from trainer.agent.watchdog import rank_processes
@@ -259,8 +257,6 @@ def _recovery(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
     from tests.local.cloud_kit import REGION, wait_until
     from tests.trainer import agent_kit
 
-    stack = ExitStack()
-    atexit.register(stack.close)
     aws = stack.enter_context(AwsServer(tick_seconds=0.05))
     os.environ.update(
         {
@@ -316,7 +312,6 @@ def _recovery(root: Path) -> tuple[Callable[[], float], Callable[[], float]]:
     )
     stack.callback(process.wait)
     stack.callback(process.kill)
-    stack.callback(lambda: os.kill(plain()[-1]["pid"], 9))
     wait_until(lambda: bool(plain()), "the script's first step", WAIT_SECONDS)
 
     def theirs() -> float:
