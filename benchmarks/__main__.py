@@ -12,7 +12,7 @@ from rich.table import Table
 from localcloud import release
 from localcloud.toolchain import ROOT, Failed, cache
 
-from . import planning, previews
+from . import checkpoints, planning, previews, scrape, training
 
 
 def main() -> int:
@@ -24,6 +24,9 @@ def main() -> int:
         release.build(release.SOURCE, release.LOCK_FILE, ROOT / "dist", release.wanted_abis(), cache())
         pure = planning.measure()
         few, many = previews.measure(asked.rounds)
+        scraped = scrape.measure()
+        trained = training.measure()
+        saved = checkpoints.measure()
     except (Failed, release.ReleaseError) as fault:
         print(f"bench: {fault}", file=sys.stderr)
         return 1
@@ -33,6 +36,9 @@ def main() -> int:
             "planning": {"groups": planning.GROUPS, "seconds": pure.seconds, "limitSeconds": planning.LIMIT_SECONDS},
             "preview": {"groups": [previews.FEW, previews.MANY], "seconds": [few.seconds, many.seconds],
                         "ratio": ratio, "limitRatio": previews.LIMIT_RATIO},
+            "scrape": scrape.to_json(scraped),
+            "training": training.to_json(trained),
+            "checkpoints": checkpoints.to_json(saved),
         }  # fmt: skip
         print(json.dumps(figures))
         return 0
@@ -44,6 +50,8 @@ def main() -> int:
     table.add_row(f"preview, {previews.FEW} groups", f"{few.median:.1f} s", f"{few.spread} s", "")
     table.add_row(f"preview, {previews.MANY} groups", f"{many.median:.1f} s", f"{many.spread} s", "")
     table.add_row("many to few", f"{ratio:.2f}", "", f"under {previews.LIMIT_RATIO}")
+    for row in [*scrape.rows(scraped), *training.rows(trained), *checkpoints.rows(saved)]:
+        table.add_row(*row)
     Console().print(table)
     return 0
 

@@ -75,6 +75,7 @@ def plan_boot(settings: Settings, group: GroupPlan, release: Release) -> BootPla
             max_replacements=settings.self_check.max_replacements,
             log_group=names.node_log_group,
             metrics_port=settings.monitoring.metrics_port,
+            dcgm_names=settings.monitoring.dcgm_names,
             secrets=names.secrets,
             max_run_hours=group.max_run_hours,
             idle_stop_minutes=group.idle_alarm_minutes,

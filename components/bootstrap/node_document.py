@@ -48,6 +48,7 @@ class NodeFacts:
     max_replacements: int  # failed boots of the group an hour before its launches are suspended
     log_group: str
     metrics_port: int
+    dcgm_names: bool
     read_paths: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # dataset -> read path and folder
     scratch: tuple[str, str] | None = None  # owner of the instance-store disks and where they are mounted
     lustre_key: str | None = None
@@ -106,6 +107,7 @@ def node_document(facts: NodeFacts) -> str:
             "metricNamespace": METRIC_NAMESPACE,
             "logGroup": facts.log_group,
             "metricsPort": facts.metrics_port,
+            "dcgmNames": facts.dcgm_names,
             "trainingPort": TRAINING_PORT,
             "secrets": dict(facts.secrets),
             **_without_none(

@@ -151,6 +151,10 @@ class MonitoringSettings(Section):
     metrics_port: int = Field(
         default=9400, ge=1024, le=65535, description="TCP port of every node's metrics exporter."
     )
+    dcgm_names: bool = Field(
+        default=False,
+        description="Nodes export their GPU series under dcgm-exporter's names too, for dashboards made for those.",
+    )
     alerts: Alerts = Field(default=Alerts(), description="Who is told.")
 
 

@@ -261,7 +261,7 @@ def _retention(days: int, path: Path) -> Iterator[Fault]:
         )
 
 
-DTYPES = ("fp32", "tf32", "bf16", "fp16")  # what the self-check measures
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8")  # what the self-check measures
 RULES: tuple[StackRule, ...] = (
     suppressions_have_an_id_and_a_reason,
     stack_name_fits_names,

@@ -154,6 +154,7 @@ def worker_config(
             launching_hook="launching",
             terminating_hook="terminating",
             log_group="/test/nodes",
+            datasets={"numbers": bench.location},
         ),
         state_dir=str(bench.root / node),
         data_dir=str(bench.root / "data"),
@@ -198,7 +199,7 @@ def _rank_main(worker_file: str, environment: dict[str, str], log: str) -> None:
     os._exit(code)
 
 
-def _context() -> ForkServerContext:
+def fork_context() -> ForkServerContext:
     """Ranks are forked from a clean process that has imported once what every rank would (10 s of it)."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch._dynamo", "trainer.worker", "tests.trainer.recorder"])
@@ -219,7 +220,7 @@ class Ranks:
         self.log = self.gen_dir / "worker.log"
         worker_file = self.gen_dir / "worker.json"
         worker_file.write_text(worker_config(bench, run, generation, world, node).to_json())
-        context = _context()
+        context = fork_context()
         port = free_port()
         self.processes = []
         for rank in range(world):

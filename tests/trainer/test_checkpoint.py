@@ -320,8 +320,10 @@ def test_pruning_that_fails_does_not_fail_the_save(bench: Bench, caplog: pytest.
         def __getattr__(self, name: str) -> Any:
             return getattr(bench.store, name)
 
-        def delete(self, *_: Any) -> None:
-            raise StoreError("access denied")
+        def delete(self, bucket: str, key: str) -> None:
+            if "step-" in key:
+                raise StoreError("access denied")
+            bench.store.delete(bucket, key)
 
     term = Term(bench, 1, store=Undeletable())
     term.begin()
@@ -329,3 +331,71 @@ def test_pruning_that_fails_does_not_fail_the_save(bench: Bench, caplog: pytest.
         term.save(step)
     assert "were not removed" in caplog.text
     assert term.pointer(keys.latest("run")).step == 3
+
+
+@pytest.mark.parametrize("harm", ["partial", "empty", "vanished", "manifest vanished"])
+def test_a_newest_checkpoint_that_is_not_whole_falls_back_and_says_so(bench: Bench, harm: str) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    for step in (2, 4):
+        manifest = term.save(step)
+    key = keys.checkpoint(
+        "run", 4, "manifest.json" if harm.startswith("manifest") else manifest.files[0].name
+    )
+    body = (bench.store.get(bench.bucket, key) or pytest.fail()).body
+    if harm.endswith("vanished"):
+        bench.store.delete(bench.bucket, key)
+    else:
+        bench.store.put(bench.bucket, key, body[: len(body) // 2 if harm == "partial" else 0])
+    resumed = Term(bench, 2, node="another-node")
+    assert resumed.begin() == 2
+    ((step, why),) = resumed.fallbacks
+    assert step == 4 and ("manifest is gone" in why) == harm.startswith("manifest")
+    resumed.save(4)
+    assert Term(bench, 3).begin() == 4
+
+
+def test_a_partial_copy_on_the_disk_is_fetched_again(bench: Bench) -> None:
+    term = Term(bench, 1)
+    term.begin()
+    (file,) = term.save(2).files
+    path = bench.root / "node" / "checkpoints" / "step-00000002" / file.name
+    path.write_bytes(path.read_bytes()[:100])
+    resumed = Term(bench, 2)
+    assert resumed.begin() == 2 and resumed.fallbacks == []
+
+
+@pytest.mark.parametrize("call", ["put", "get", "delete"])
+def test_a_bucket_that_takes_no_checkpoint_is_told_before_the_first_step(bench: Bench, call: str) -> None:
+    from trainer.errors import StoreError
+
+    class Refusing:
+        def __getattr__(self, name: str) -> Any:
+            real = getattr(bench.store, name)
+
+            def refuse(bucket: str, key: str, *rest: Any, **options: Any) -> Any:
+                if "probe" in key:
+                    raise StoreError(f"{call} {key}: access denied")
+                return real(bucket, key, *rest, **options)
+
+            return refuse if name == call else real
+
+    with pytest.raises(StoreError, match="access denied"):
+        Term(bench, 1, store=Refusing()).begin()
+
+
+def test_a_bucket_that_gives_back_other_bytes_is_told_before_the_first_step(bench: Bench) -> None:
+    class Forgetting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(bench.store, name)
+
+        def put(self, *_: Any, **__: Any) -> None: ...
+
+    with pytest.raises(CheckpointError, match="does not give back what was written"):
+        Term(bench, 1, store=Forgetting()).begin()
+
+
+def test_the_probe_leaves_nothing(bench: Bench) -> None:
+    Term(bench, 1).begin()
+    assert bench.store.list_objects(bench.bucket, "runs/") == []
+    assert list((bench.root / "node" / "checkpoints").iterdir()) == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer.data.dataset import StepSampler
-from trainer.data.order import GlobalOrder, permuted
+from trainer.data.order import GlobalOrder, WindowedOrder, permuted
 
 calmly = settings(deadline=None, max_examples=60)
 samples_counts = st.integers(1, 600)
@@ -15,8 +17,19 @@ seeds = st.integers(-(2**40), 2**40)
 
 @st.composite
 def orders(draw: st.DrawFn, multiple_of: int = 1) -> GlobalOrder:
+    """Of runs that read a copy, and of streamed ones."""
     batch = draw(st.integers(1, 12)) * multiple_of
-    return GlobalOrder(draw(st.integers(batch, batch + 400)), batch, draw(seeds))
+    if draw(st.booleans()):
+        return GlobalOrder(draw(st.integers(batch, batch + 400)), batch, draw(seeds))
+    shards = draw(st.lists(st.integers(1, 60), min_size=1, max_size=12).filter(lambda s: sum(s) >= batch))
+    return WindowedOrder(sum(shards), batch, draw(seeds), tuple(shards), draw(st.integers(1, 5)))
+
+
+@st.composite
+def windowed(draw: st.DrawFn) -> WindowedOrder:
+    shards = draw(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+    batch = draw(st.integers(1, min(30, sum(shards))))
+    return WindowedOrder(sum(shards), batch, draw(seeds), tuple(shards), draw(st.integers(1, 5)))
 
 
 @calmly
@@ -101,6 +114,54 @@ def test_a_resume_at_any_step_goes_on_with_the_same_sequence(
     whole = [order.step_batch(step).tolist() for step in range(total)]
     parts = [order.step_batch(step).tolist() for step in [*range(stop), *range(resumed_at, total)]]
     assert parts == whole
+
+
+@calmly
+@given(order=windowed(), step=st.integers(0, 60))
+def test_a_streamed_step_reads_from_few_shards_that_are_known_before(order: WindowedOrder, step: int) -> None:
+    ends = np.cumsum(order.shard_samples)
+    shards = set(np.searchsorted(ends, order.step_batch(step), side="right").tolist())
+    windows = [*islice(order.windows_from(step), order.windows_in(step))]
+    assert shards <= {shard for window in windows for shard in window}
+    assert all(len(window) <= order.window_shards for window in windows)
+    if windows[0] != windows[-1]:
+        assert shards & set(windows[0]) and shards & set(windows[-1]), "no window that the step does not need"
+
+
+@calmly
+@given(order=windowed(), epoch=st.integers(0, 3))
+def test_windows_follow_each_other_over_an_epochs_end(order: WindowedOrder, epoch: int) -> None:
+    first, count = epoch * order.steps_per_epoch, -(-len(order.shard_samples) // order.window_shards)
+    windows = [*islice(order.windows_from(first), count)]
+    plan = order.epoch(epoch)
+    assert windows[0] == plan.shards_of(0)
+    read = plan.bounds(len(plan.window_ends) - 1)[0] < order.steps_per_epoch * order.global_batch
+    if read:
+        assert sorted(shard for window in windows for shard in window) == list(
+            range(len(order.shard_samples))
+        )
+        following = next(islice(order.windows_from(first), count, None))
+        assert following == order.epoch(epoch + 1).shards_of(0)
+
+
+def test_a_streamed_order_mixes_shards_and_samples_anew_each_epoch() -> None:
+    order = WindowedOrder(400, 10, 3, (40,) * 10, 2)
+    epochs = [[int(n) for s in range(e * 40, e * 40 + 40) for n in order.step_batch(s)] for e in range(3)]
+    assert all(sorted(epoch) == list(range(400)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert len({order.epoch(e).shards_of(0) for e in range(8)}) > 4
+    inside = [number % 40 for number in epochs[0][:80]]
+    assert inside != sorted(inside) and len({n // 40 for n in epochs[0][:20]}) == 2, "two shards, well mixed"
+
+
+def test_the_streamed_order_never_changes_between_releases() -> None:
+    order = WindowedOrder(10, 5, 7, (4, 3, 3), 2)
+    assert [order.step_batch(step).tolist() for step in range(4)] == [
+        [9, 6, 4, 8, 7],
+        [5, 0, 3, 2, 1],
+        [9, 1, 3, 0, 2],
+        [8, 7, 5, 6, 4],
+    ]
 
 
 def test_epochs_and_seeds_differ() -> None:

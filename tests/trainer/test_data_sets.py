@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from trainer.contracts import keys
 from trainer.contracts.cluster import Cluster, GroupInfo
+from trainer.contracts.manifests import DatasetFacts
 from trainer.contracts.node_document import DatasetLocation
-from trainer.data.dataset import ShardedSplit, StepSampler, dataset_info, step_loader
-from trainer.data.manifest import DatasetName, map_array, parse_name
+from trainer.data.dataset import ShardedSplit, StepSampler, dataset_info, make_split, step_loader
+from trainer.data.formats import map_array
+from trainer.data.manifest import DatasetName, parse_name
 from trainer.data.order import GlobalOrder
 from trainer.data.publish import describe, publish_dataset
 from trainer.data.sample import CLASSES, make_sample
-from trainer.data.sync import sync_dataset, version_dir
+from trainer.data.sync import SPARE_BYTES, sync_dataset, version_dir
 from trainer.data.verify import local_manifest, verify_dataset
 from trainer.errors import ConfigurationError, DatasetError
 from trainer.exit_codes import Exit
@@ -94,6 +98,50 @@ def test_an_interrupted_sync_goes_on_and_a_rotten_local_shard_is_filled_again(tr
     sync_dataset(trained.store, trained.location, "numbers", "v1", folder)
     assert verify_dataset(folder) == []
     assert kept.stat().st_mtime_ns == before  # not fetched again
+
+
+def test_room_on_the_disk_is_asked_for_before_anything_is_fetched(
+    trained: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = local_manifest(version_dir(trained.root / "data", "numbers", "v1"))
+    total = sum(shard.size_bytes for shard in manifest.shards)
+    free = SPARE_BYTES + total - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=free))
+    target = tmp_path / "synced"
+
+    def sync() -> None:
+        sync_dataset(trained.store, trained.location, "numbers", "v1", target)
+
+    with pytest.raises(
+        DatasetError, match=r"numbers@v1 needs .* GB more in .*synced, where .* GB are free"
+    ) as raised:
+        sync()
+    assert raised.value.exit_code is Exit.DATASET and list(target.iterdir()) == []
+    free += 1
+    sync()
+    free = 0
+    sync()  # what is there already needs no room
+
+
+def test_one_split_can_be_had_alone(trained: Bench, tmp_path: Path) -> None:
+    sync_dataset(trained.store, trained.location, "numbers", "v1", tmp_path / "synced", splits={"test"})
+    assert sorted(path.name for path in (tmp_path / "synced").iterdir()) == ["manifest.json", "test-0.npz"]
+
+
+def test_any_number_of_ranks_and_loaders_shares_one_shard(tmp_path: Path) -> None:
+    """Samples are dealt out, not shards: none is too few for a world, no rank goes without."""
+    write_numbered_dataset(tmp_path)
+    for extra in ("train-1.npz", "train-2.npz"):
+        (tmp_path / extra).unlink()
+    split = make_split(tmp_path, describe(tmp_path, NAME), "train")
+    order = GlobalOrder(len(split), 16, seed=1)
+    seen: list[int] = []
+    for rank in range(8):
+        sampler = StepSampler(order, rank, 8, 1, 0, 2)
+        seen += [
+            n for batch in step_loader(split, sampler, torch.device("cpu"), 0) for n in batch.numbers.tolist()
+        ]
+    assert sorted(seen) == list(range(32))
 
 
 def test_a_corrupted_shard_ends_with_20_and_its_name(
@@ -207,7 +255,7 @@ def test_a_shard_that_is_not_in_the_format_is_refused(
 ) -> None:
     np.savez(tmp_path / "train-0.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(DatasetError, match=told):
-        describe(tmp_path, NAME, classes=4)
+        describe(tmp_path, NAME, DatasetFacts(classes=4))
 
 
 def test_compressed_and_broken_shards_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from trainer.contracts.worker import WorkerEvent
 from trainer.errors import ConfigurationError
 from trainer.obs.cloudwatch import LogShipper
 from trainer.obs.exporter import Exporter, NodeState
-from trainer.obs.logs import bind, configure, get_logger, to_json
+from trainer.obs.logs import configure, get_logger
 from trainer.obs.metrics import METRICS, series_names
 
 from tests.local.cloud_kit import wait_until
@@ -114,19 +113,6 @@ def test_a_port_in_use_is_a_plain_fault() -> None:
         pytest.raises(ConfigurationError, match="another agent"),
     ):
         Exporter(NodeState(), "127.0.0.1", taken.getsockname()[1])
-
-
-def test_a_log_line_is_json_with_its_context_and_nan_is_null(capsys: pytest.CaptureFixture[str]) -> None:
-    configure(instance="i-1")
-    bind(run="r", generation=2)
-    get_logger().info("step", loss=math.nan, rates=[1.0, math.inf])
-    bind(run=None)
-    get_logger().warning("idle")
-    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (first["instance"], first["run"], first["generation"]) == ("i-1", "r", 2)
-    assert first["loss"] is None and first["rates"] == [1.0, None] and first["level"] == "info"
-    assert "run" not in second and second["event"] == "idle"
-    assert to_json({"a": -math.inf}) == '{"a": null}'
 
 
 class Logs:

@@ -13,10 +13,12 @@ from trainer.data.order import GlobalOrder
 from trainer.data.verify import local_manifest
 from trainer.exit_codes import Exit
 from trainer.models.dropout import seed_dropout
+from trainer.models.load import build_model
 from trainer.train.lineage import newest_complete
 
 from tests.trainer import recorder
 from tests.trainer.kit import Bench, Ranks, run_config
+from tests.trainer.train_kit import config, in_memory, train_ranks
 
 SEED, DROPOUT, STEPS = 5, 0.3, 3
 
@@ -72,3 +74,31 @@ def test_gradients_losses_and_weights_are_the_same_at_any_world_size(
         assert losses[world] == pytest.approx(losses[1], abs=1e-5)
         for key, value in weights[1].items():
             torch.testing.assert_close(weights[world][key], value, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_every_target_that_counts_weighs_the_same_wherever_it_is(tmp_path: Path, accumulation: int) -> None:
+    """Sequences of which 0 to 11 of 12 targets do not count: the loss is the mean over the global batch's others."""
+    training = config(steps=1)
+    info, split, _ = in_memory(training, ignored=True)
+    batch = split.take(GlobalOrder(info.train_samples, 8, training.seed).step_batch(0))
+    torch.manual_seed(training.seed)
+    model = build_model(training, info)
+    logits = model(batch.inputs)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=-100)
+    loss.backward()
+    norm = torch.nn.utils.get_total_norm(
+        [value.grad for value in model.parameters() if value.grad is not None]
+    )
+    weights = {}
+    for world in (1, 2):
+        outcomes = train_ranks(
+            tmp_path / f"{world}", world, ignored=True, steps=1, gradient_accumulation=accumulation
+        )
+        (step,) = outcomes[0].of_kind("step")
+        assert step["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+        assert step["gradNorm"] == pytest.approx(float(norm), rel=1e-4)
+        assert step["tokens"] == 8 * 12
+        weights[world] = outcomes[0].weights
+    for name, value in weights[1].items():
+        torch.testing.assert_close(weights[2][name], value, rtol=0, atol=1e-4)

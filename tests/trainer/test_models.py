@@ -13,11 +13,20 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from trainer.contracts import keys
 from trainer.contracts.run import TrainingConfig
 from trainer.data.dataset import DatasetInfo
 from trainer.errors import ConfigurationError
-from trainer.models.load import build_model, loss_function
+from trainer.models.dropout import seed_dropout
+from trainer.models.load import (
+    BUILT_IN,
+    IGNORED,
+    build_model,
+    cross_entropy,
+    loss_function,
+    targets_that_count,
+)
 from trainer.models.user_wheel import hashed_name, install_user_wheel
 
 from tests.trainer.kit import Bench
@@ -62,7 +71,10 @@ def test_building_and_trying_out_leaves_the_random_state_and_the_mode_alone() ->
 @pytest.mark.parametrize(
     ("model", "arguments", "told"),
     [
-        ("resnet", {}, r"not built in \(there is: tiny-vision\)"),
+        ("resnet", {}, r"not built in \(there is: gpt, resnet18, resnet50, tiny-vision\)"),
+        ("gpt", {}, "shapes holds images; this model takes tokens"),
+        ("resnet18", {"norm": "batch"}, 'norm must be one of group, sync-batch, not "batch"'),
+        ("resnet18", {"width": 7}, "width must be even"),
         ("tiny-vision", {"width": 12}, "width must be a multiple of 8, not 12"),
         ("tiny-vision", {"depth": 3}, "unexpected keyword argument 'depth'"),
         ("no_such_module:build", {}, "cannot import no_such_module.*the run names no userWheel"),
@@ -70,7 +82,8 @@ def test_building_and_trying_out_leaves_the_random_state_and_the_mode_alone() ->
         ("users_module:wrong_type", {}, "returned str, not a torch.nn.Module"),
         ("users_module:wrong_classes", {}, r"returns \[2, 5\] for a batch of 2; logits of \[2, 6\]"),
         ("users_module:wrong_input", {}, r"fails on images of \[2, 3, 24, 24\]: RuntimeError"),
-        ("users_module:not_finite", {}, "its first loss is nan; a finite scalar is needed"),
+        ("users_module:not_finite", {}, "returns numbers that are not finite, before any training"),
+        ("users_module:loss_not_finite", {}, "its first loss is inf; a finite scalar is needed"),
     ],
 )
 def test_a_model_that_does_not_fit_is_told_before_the_first_step(
@@ -80,6 +93,14 @@ def test_a_model_that_does_not_fit_is_told_before_the_first_step(
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return images.flatten(1)[:, :6] * float("nan")
 
+    class LossNotFinite(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.flatten(1)
+
+        def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return outputs.mean() / (targets.sum() * 0)  # type: ignore[no-any-return]
+
+    user_module.loss_not_finite = lambda _dataset: LossNotFinite()
     user_module.wrong_type = lambda _dataset: "model"
     user_module.wrong_classes = lambda _dataset: nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))
     user_module.wrong_input = lambda _dataset: nn.Linear(7, 6)
@@ -87,6 +108,113 @@ def test_a_model_that_does_not_fit_is_told_before_the_first_step(
     with pytest.raises(ConfigurationError, match=told) as raised:
         build_model(config(model, **arguments), INFO)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+    ],  # the published networks', with any norm of two a channel
+)
+def test_the_residual_networks_are_the_published_ones(model: str, parameters: int) -> None:
+    info = DatasetInfo("imagenet", "v1", 1000, (3, 224, 224), 1, 0)
+    with torch.device("meta"):
+        built = BUILT_IN[model](info)
+        with FlopCounterMode(display=False) as counter:
+            assert built(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+    assert sum(weight.numel() for weight in built.parameters()) == parameters
+    if model == "resnet50":
+        assert counter.get_total_flops() / 2 == pytest.approx(8.2e9, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [8, 32, 64])
+def test_a_residual_network_treats_each_sample_by_itself_at_any_size(size: int) -> None:
+    info = DatasetInfo("small", "v1", 5, (1, size, size), 1, 0)
+    model = build_model(config("resnet18", width=8), info).eval()
+    images = torch.rand(3, 1, size, size)
+    together = model(images)
+    assert together.shape == (3, 5) and together.std() > 0
+    assert torch.allclose(together, torch.cat([model(image[None]) for image in images]), atol=1e-5)
+
+
+def test_batch_statistics_over_ranks_are_asked_for_and_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match='norm "sync-batch" needs GPUs, and there is none'):
+        build_model(config("resnet18", norm="sync-batch"), INFO)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = BUILT_IN["resnet18"](INFO, norm="sync-batch")
+    kinds = {type(module) for module in model.modules()}
+    assert nn.SyncBatchNorm in kinds and nn.GroupNorm not in kinds
+
+
+TEXT = DatasetInfo("text", "v1", 50, (10,), 100, 10, kind="tokens", vocabulary=50, sequence_length=10)
+
+
+def test_gpt_124m_is_as_large_as_gpt_2_and_needs_as_much_work_as_published() -> None:
+    info = DatasetInfo("web", "v1", 50257, (1024,), 1, 0, "tokens", 50257, 1024)
+    with torch.device("meta"):
+        model = BUILT_IN["gpt"](info, preset="124m")
+    assert sum(weight.numel() for weight in model.parameters()) == 124_439_808
+    # 6N + 12 L H Q T a token, as nanoGPT counts it: without the table of places.
+    flops = model.training_flops()  # type: ignore[operator]
+    assert flops / 1024 == pytest.approx(6 * 123_653_376 + 12 * 12 * 768 * 1024)
+
+
+def test_no_token_of_a_gpt_sees_a_later_one() -> None:
+    model = build_model(config("gpt", width=32), TEXT).eval()
+    tokens = torch.randint(50, (2, 10))
+    changed = tokens.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % 50
+    before, after = model(tokens), model(changed)
+    assert before.shape == (2, 10, 50)
+    assert torch.allclose(before[:, :6], after[:, :6], atol=1e-6)
+    assert not torch.allclose(before[:, 6:], after[:, 6:], atol=1e-3)
+
+
+def test_a_gpts_dropout_falls_by_sample_whatever_its_company() -> None:
+    model = build_model(config("gpt", width=32, dropout=0.3), TEXT)
+    keys = seed_dropout(model, 1)
+    tokens, numbers = torch.randint(50, (4, 10)), torch.tensor([4, 9, 17, 3])
+    keys.begin(2, numbers)
+    together = model(tokens)
+    keys.begin(2, numbers[1:2])
+    assert torch.allclose(model(tokens[1:2])[0], together[1], atol=1e-5)
+    keys.begin(3, numbers)
+    assert not torch.allclose(model(tokens), together, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "told"),
+    [
+        ("tiny-vision", {}, "text holds tokens; this model takes images"),
+        ("resnet50", {}, "text holds tokens; this model takes images"),
+        ("gpt", {"preset": "huge"}, 'preset must be one of tiny, 124m, not "huge"'),
+        ("gpt", {"heads": 3}, "width 128 must be a multiple of the 3 heads"),
+        (
+            "users_module:no_sequence",
+            {},
+            r"returns \[2, 50\] for .*logits of \[2, 10, 50\].*a vocabulary of 50",
+        ),
+    ],
+)
+def test_a_model_of_tokens_that_does_not_fit_is_told(
+    user_module: Any, model: str, arguments: dict[str, Any], told: str
+) -> None:
+    user_module.no_sequence = lambda _dataset: nn.Sequential(
+        nn.Embedding(50, 5), nn.Flatten(), nn.Linear(50, 50)
+    )
+    with pytest.raises(ConfigurationError, match=told):
+        build_model(config(model, **arguments), TEXT)
+
+
+def test_the_loss_is_a_mean_over_the_targets_that_count() -> None:
+    logits = torch.randn(2, 3, 7)
+    targets = torch.tensor([[1, IGNORED, IGNORED], [2, 3, IGNORED]])
+    rows = [(0, 0, 1), (1, 0, 2), (1, 1, 3)]
+    by_hand = sum(-logits[b, t].log_softmax(0)[target] for b, t, target in rows) / 3
+    torch.testing.assert_close(cross_entropy(logits, targets), by_hand)
+    assert cross_entropy(logits, torch.full((2, 3), IGNORED)) == 0
+    assert targets_that_count(targets) == 3
 
 
 @pytest.fixture(scope="module")

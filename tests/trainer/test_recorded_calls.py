@@ -160,6 +160,9 @@ def researcher_calls(endpoint: str, tmp_path_factory: pytest.TempPathFactory) ->
             patch.setattr("trainer.store.MULTIPART_BYTES", PART_BYTES)
             run = "--run", "first"
             ask("dataset", "make-sample", folder / "shapes", "--samples", 64, "--test-samples", 16)
+            ask("dataset", "convert", folder / "shapes", folder / "shapes-tar", "--to", "tar")
+            (folder / "book.txt").write_text("a line of a book\n" * 99)
+            ask("dataset", "import", "text", folder / "book.txt", folder / "book")
             ask("dataset", "publish", folder / "source", "numbers@v2")
             ask("dataset", "sync", "numbers@v2", folder / "synced")
             ask("dataset", "verify", folder / "synced")
@@ -175,6 +178,7 @@ def researcher_calls(endpoint: str, tmp_path_factory: pytest.TempPathFactory) ->
             for key in (keys.latest("first"), keys.best("first")):
                 made.store.put(made.bucket, key, pointer.to_json().encode())
             ask("run", "fetch", *run, "--to", folder / "fetched")
+            assert main(["report", "first", "--to", str(folder / "report.html")]) == 0
             ask("run", "stop", *run)
             conclude(bench, "first", "stopped", 10)
             ask("run", "resume", *run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -309,6 +311,70 @@ def test_fetch_brings_the_best_checkpoint_else_the_latest_every_byte_verified(
     }
     assert run("run", "fetch", "--which", "latest", "--to", str(tmp_path / "latest")) == 0
     assert (tmp_path / "latest" / "state.pt").read_bytes() == b"newest"
+
+
+def state_with_tied_weights() -> bytes:
+    import torch
+
+    table = torch.rand(4, 3).t()
+    held = io.BytesIO()
+    model = {"table.weight": table, "head.weight": table, "half": torch.tensor([1.0, float("nan")]).half()}
+    torch.save({"model": model, "step": 20}, held)
+    return held.getvalue()
+
+
+def test_fetch_exports_the_weights_as_safetensors(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+    from safetensors import safe_open
+
+    start("one")
+    body = state_with_tied_weights()
+    latest = checkpoint(stack, "one", 20, body)
+    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    capsys.readouterr()
+    assert run("run", "fetch", "--to", str(tmp_path), "--safetensors", "--json") == 0
+    exported = json.loads(capsys.readouterr().out)["files"][-1]
+    assert exported["file"] == "model.safetensors"
+    assert hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest() == exported["sha256"]
+    saved = torch.load(tmp_path / "state.pt", weights_only=True)["model"]
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata()["step"] == "20"
+        assert file.metadata()["state_sha256"] == hashlib.sha256(body).hexdigest()
+        assert set(file.keys()) == set(saved)
+        for name, value in saved.items():
+            torch.testing.assert_close(file.get_tensor(name), value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_export_that_does_not_read_back_is_refused(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import safetensors.torch
+
+    real = safetensors.torch.load_file
+
+    def spoilt(path: Path) -> Any:
+        return {name: value + 1 for name, value in real(path).items()}
+
+    start("one")
+    latest = checkpoint(stack, "one", 20, state_with_tied_weights())
+    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    monkeypatch.setattr(safetensors.torch, "load_file", spoilt)
+    assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CHECKPOINT
+    assert "does not give back the weights" in capsys.readouterr().err
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_without_the_library_the_export_says_how_to_get_it(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("one")
+    latest = checkpoint(stack, "one", 20, state_with_tied_weights())
+    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CONFIGURATION
+    assert "pip install 'gpu-trainer[torch,safetensors]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("spoilt", ["state.pt", "manifest.json"])

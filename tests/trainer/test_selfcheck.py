@@ -11,20 +11,46 @@ from typing import Any
 
 import jsonschema
 import pytest
-from trainer.contracts.node_document import Promise
-from trainer.devices.floors import floors_for, table
+from trainer.bench.nccl import NcclChoice
+from trainer.contracts.node_document import NodeDocument, Promise, Release, TorchSource
 from trainer.devices.metrics import publish
-from trainer.devices.nvml import Nvml, NvmlUnavailable
+from trainer.devices.nvml import Nvml
+from trainer.devices.reading import GpuHealth, GpuReading
 from trainer.exit_codes import Exit
 from trainer.obs.exporter import NodeState
-from trainer.selfcheck.devices import TorchDevice, check_devices, check_torch, has_kernels, names_match
-from trainer.selfcheck.host import check_clock, check_shared_memory, judge_clock
-from trainer.selfcheck.matmul import judge, judge_clocks
-from trainer.selfcheck.report import Finding, MatmulFigure, SelfCheckReport, conclude
+from trainer.selfcheck import run as selfcheck_run
+from trainer.selfcheck import torch_build
+from trainer.selfcheck.bandwidth import judge_allreduce, judge_memory
+from trainer.selfcheck.devices import check_devices, names_match
+from trainer.selfcheck.health import check_health, check_nvlink, check_pcie
+from trainer.selfcheck.matmul import judge, judge_load
+from trainer.selfcheck.report import (
+    AllReduceFigure,
+    Finding,
+    LoadFigure,
+    MatmulFigure,
+    MemoryFigure,
+    SelfCheckReport,
+    conclude,
+)
+from trainer.selfcheck.run import run_selfcheck
+from trainer.selfcheck.torch_build import (
+    TorchBuild,
+    TorchDevice,
+    check_build,
+    check_cuda,
+    cuda_error,
+    has_kernels,
+    nvml_uuid,
+    wheel_for,
+)
+from trainer.selfcheck.view import Done
 
-from tests.trainer.nvml_fake import LIBRARY_NOT_FOUND, NOT_SUPPORTED, UNKNOWN, FakeNvml, Gpu, h100
+from tests.trainer.host_fake import FakeHost, gpu_host
+from tests.trainer.nvml_fake import LIBRARY_NOT_FOUND, UNKNOWN, FakeNvml, Gpu, h100, node
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer" / "src"
+HEALTHY_TORCH = TorchBuild("2.15.0+cu132", "13.2", ("sm_75", "sm_80", "sm_90", "sm_100"))
 
 
 def promise(gpus: int = 8, model: str = "H100", memory: float = 80.0) -> Promise:
@@ -38,8 +64,12 @@ def promise(gpus: int = 8, model: str = "H100", memory: float = 80.0) -> Promise
 
 
 def devices_verdict(gpus: list[Gpu], promised: Promise, **faults: Any) -> tuple[str, int | None, str]:
-    findings, _, _ = check_devices(promised, lambda: Nvml(FakeNvml(gpus, **faults)))
+    findings, devices = check_devices(promised, gpu_host(), lambda: Nvml(FakeNvml(gpus, **faults)))
+    findings = findings + check_health(devices.readings, devices.health)
     report = conclude(findings, [], level="quick", seconds=1, started_at="now", versions={})
+    for finding in findings:
+        if finding.verdict in ("fail", "unknown"):
+            assert finding.cause and finding.action and finding.exit_code
     return (
         report.verdict,
         report.worst.exit_code if report.worst else None,
@@ -47,23 +77,36 @@ def devices_verdict(gpus: list[Gpu], promised: Promise, **faults: Any) -> tuple[
     )
 
 
-# --- devices against the promise
+# --- devices against the promise, and their health
 
 
 def test_healthy_devices_pass_with_their_driver_named() -> None:
     verdict, _, message = devices_verdict(h100(), promise())
-    assert (verdict, message) == ("pass", "8 x NVIDIA H100 80GB HBM3, driver 580.95.05")
+    assert verdict == "pass" and "8 x NVIDIA H100 80GB HBM3, driver 580.95.05" in message
+    assert "8 GPUs without memory errors" in message
+
+
+SRAM = 7
 
 
 @pytest.mark.parametrize(
     ("change", "code", "message"),
     [
-        ({"lost": True}, Exit.DEVICE, "GPU 3 (unknown) is lost"),
+        ({"lost": True}, Exit.DEVICE, "GPU 3 (unknown-3) is lost"),
+        ({"fails": {"nvmlDeviceGetHandleByIndex": 8}}, Exit.DEVICE, "GPU 3 (unknown-3) cannot be used"),
         ({"ecc": 2}, Exit.DEVICE, "GPU 3: 2 uncorrected memory errors"),
+        ({"ecc_counters": {(1, 0, SRAM): 1}}, Exit.DEVICE, "GPU 3: 1 uncorrected memory errors"),
+        ({"ecc_counters": {(0, 0, SRAM): 10_001}}, Exit.DEVICE, "10001 corrected errors of SRAM"),
+        ({"ecc_counters": {(0, 0, 2): 20_000_001}}, Exit.DEVICE, "corrected errors of device memory"),
         ({"remapped": (0, 1, 0, 1)}, Exit.DEVICE, "could not be remapped"),
+        ({"remapped": (0, 513, 0, 0)}, Exit.DEVICE, "513 rows were remapped"),
         ({"remapped": (0, 1, 1, 0)}, Exit.RESET, "waits for a reset"),
+        ({"retired": (31, 31), "absent": set()}, Exit.DEVICE, "62 memory pages are retired"),
+        ({"retired_pending": 1, "absent": set()}, Exit.REBOOT, "waits for a reboot"),
         ({"recovery": 1}, Exit.RESET, "the driver asks for: reset"),
         ({"recovery": 2}, Exit.REBOOT, "the driver asks for: reboot"),
+        ({"fails": {"nvmlDeviceGetUUID": 16}}, Exit.RESET, "the driver asks for: reset"),
+        ({"recovery": 2, "ecc": 1}, Exit.REBOOT, "uncorrected"),  # the driver's own word goes first
         ({"name": "NVIDIA H200"}, Exit.DEVICE, '"NVIDIA H200", p5.48xlarge promises H100'),
     ],
 )
@@ -74,6 +117,29 @@ def test_one_unhealthy_gpu_of_eight_fails_the_node(change: dict[str, Any], code:
     verdict, exit_code, text = devices_verdict(gpus, promise())
     assert (verdict, exit_code) == ("fail", code)
     assert message in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ecc_counters": {(1, 1, SRAM): 5}}, "5 uncorrected SRAM errors in its life"),
+        ({"recovery": 9}, "an action that is not known here: unknown (9)"),
+    ],
+)
+def test_what_is_no_fault_yet_is_a_warning(change: dict[str, Any], message: str) -> None:
+    gpus = h100()
+    for name, value in change.items():
+        setattr(gpus[3], name, value)
+    verdict, _, text = devices_verdict(gpus, promise())
+    assert verdict == "warning" and message in text
+
+
+def test_at_the_thresholds_nothing_is_wrong() -> None:
+    gpus = h100()
+    gpus[0].ecc_counters = {(0, 0, SRAM): 10_000, (0, 0, 2): 20_000_000, (1, 1, SRAM): 4}
+    gpus[1].remapped = (0, 512, 0, 0)
+    gpus[2].retired, gpus[2].absent = (30, 31), set()
+    assert devices_verdict(gpus, promise())[0] == "pass"
 
 
 def test_a_missing_gpu_fails_and_a_surplus_or_odd_memory_warns() -> None:
@@ -92,104 +158,162 @@ def test_without_gpus_promised_devices_do_not_apply() -> None:
     def never() -> Nvml:
         raise AssertionError("NVML was asked on an image without a driver")
 
-    findings, readings, _ = check_devices(
-        Promise(instance_type="local", accelerator="none", gpu_count=0), never
-    )
-    assert (
-        [f.verdict for f in findings] == ["info"] and "does not apply" in findings[0].message and not readings
-    )
+    none = Promise(instance_type="local", accelerator="none", gpu_count=0)
+    findings, devices = check_devices(none, FakeHost(), never)
+    assert [f.verdict for f in findings] == ["info"] and "does not apply" in findings[0].message
+    assert not devices.readings and check_health((), ()) == [] and check_nvlink((), ()) == []
 
     def absent() -> Nvml:
         return Nvml(FakeNvml([], init_error=LIBRARY_NOT_FOUND))
 
-    assert check_devices(None, absent)[0][0].verdict == "info"  # a laptop
-    assert check_devices(promise(), absent)[0][0].verdict == "unknown"  # a broken GPU node
+    assert check_devices(None, FakeHost(), absent)[0][0].verdict == "info"  # a laptop
+    assert check_devices(promise(), FakeHost(), absent)[0][0].verdict == "unknown"  # a broken GPU node
 
 
-def test_each_value_is_read_by_itself_and_absent_is_none_and_not_exported() -> None:
-    functions = {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows"}
-    functions |= {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTemperatureV"}
-    gpus = [Gpu(absent=set(functions)), Gpu(name=b"NVIDIA L4")]
-    readings = Nvml(FakeNvml(gpus)).readings()
-    assert (readings[0].power_watts, readings[0].ecc_uncorrected, readings[0].remap_failed) == (
-        None,
-        None,
-        None,
+def test_a_fraction_of_a_gpu_passes_and_says_what_it_does_not_tell() -> None:
+    g6f = Promise(
+        instance_type="g6f.xlarge", accelerator="nvidia", gpu_model="L4", gpu_count=1, gpu_memory_gib=2.8
     )
-    assert readings[0].temperature_celsius == 60 and readings[0].clock_reasons == 1  # by the older calls
-    assert readings[1].power_watts == 72.5 and readings[1].name == "NVIDIA L4"
-    assert readings[1].pci_device_id == "27B8" and readings[1].temperature_margin_celsius == -2
+    verdict, _, message = devices_verdict(node("g6f"), g6f)
+    assert verdict == "pass" and "do not tell of memory errors (not supported)" in message
+
+
+def test_absent_values_are_not_exported() -> None:
+    functions = {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetFieldValues", "nvmlDeviceGetTotalEccErrors"}
     state = NodeState()
-    publish(readings, state)
+    publish(Nvml(FakeNvml([Gpu(absent=set(functions)), Gpu()])).readings(), state)
     assert state.get("trainer_gpu_power_watts", gpu="0", uuid="GPU-0000") is None
     assert state.get("trainer_gpu_power_watts", gpu="1", uuid="GPU-0001") == 72.5
     assert state.get("trainer_gpu_clock_hertz", gpu="0", uuid="GPU-0000") == 2.04e9
 
 
-def test_a_lost_gpu_is_not_asked_again_and_takes_no_other_with_it() -> None:
-    gpus = h100(2)
-    nvml = Nvml(FakeNvml(gpus))
-    assert [reading.lost for reading in nvml.readings()] == [False, False]
-    gpus[0].lost = True
-    assert [(r.lost, r.uuid) for r in nvml.readings()] == [(True, "GPU-0000"), (False, "GPU-0001")]
-    gpus[0].lost = False
-    assert nvml.readings()[0].lost
-
-
-def test_throttle_bits_are_told_one_by_one() -> None:
-    reading = Nvml(FakeNvml([Gpu(reasons=0x8 | 0x4)])).readings()[0]
-    active = {reason for reason, on in reading.throttled_by().items() if on}
-    assert active == {"hw_slowdown", "sw_power_cap"}
-    assert [f.verdict for f in judge_clocks({0: 0x40 | 0x80 | 0x4})] == ["fail"]
-    assert [f.verdict for f in judge_clocks({0: 0x20})] == ["warning"]
-    assert judge_clocks({0: 0x4 | 0x1}) == []  # a power cap is normal at full load
-
-
 def test_names_match_by_words_whatever_the_case() -> None:
     assert names_match("L40S", "NVIDIA L40S") and names_match("A100", "NVIDIA A100-SXM4-40GB")
+    assert names_match("RTX PRO Server 6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition")
     assert not names_match("L4", "NVIDIA L40S")
 
 
-# --- torch, floors, matmul
+def test_inactive_nvlinks_fail_only_where_the_model_has_links() -> None:
+    gpus = h100(2)
+    readings, health = _asked(gpus)
+    assert [f.verdict for f in check_nvlink(readings, health)] == ["pass"]
+    gpus[1].links[3:5] = [0, 0]
+    (found,) = check_nvlink(*_asked(gpus))
+    assert (found.verdict, found.exit_code) == ("fail", Exit.DEVICE) and "2 of 18 NVLinks" in found.message
+    assert [f.verdict for f in check_nvlink(*_asked(node("L4")))] == ["info"]
+    gpus[1].links, gpus[0].fields = [1] * 18, {38: (0, 3, 12)}
+    verdicts = {f.verdict: f.message for f in check_nvlink(*_asked(gpus))}
+    assert verdicts["pass"] and "12 crc_flit" in verdicts["info"]
+
+
+def _asked(gpus: list[Gpu]) -> tuple[list[GpuReading], list[GpuHealth]]:
+    nvml = Nvml(FakeNvml(gpus))
+    return nvml.readings(), nvml.health()
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ((5, 16), ("pass", None)),
+        ((4, 16), ("warning", None)),
+        ((5, 8), ("warning", None)),
+        ((5, 4), ("fail", Exit.PERFORMANCE)),
+    ],
+)
+def test_the_pcie_link_is_judged_as_it_was_under_load(
+    seen: tuple[int, int], expected: tuple[str, int | None]
+) -> None:
+    gpus = h100(1)
+    gpus[0].pcie = (1, 16)  # idle: falls to generation 1, which says nothing
+    (found,) = check_pcie(*_asked(gpus), {0: seen})
+    assert (found.verdict, found.exit_code) == expected
+    assert (
+        check_pcie(*_asked(node("T4")), {0: (3, 8)})[0].verdict == "pass"
+    )  # all the lanes that a T4 has there
+    assert check_pcie(*_asked(node("g6f")), {})[0].verdict == "info"
+
+
+# --- torch
 
 
 def test_torch_needs_kernels_for_the_gpu_and_the_wheel_is_named() -> None:
+    """pytorch 172352, 31285; unsloth PR 5876: "no kernel image is available"."""
     assert has_kernels((8, 9), ["sm_80", "sm_90"])  # same major version, older minor
     assert not has_kernels((7, 0), ["sm_75", "sm_80"])
     assert has_kernels((10, 3), ["sm_90", "compute_90"])  # PTX is compiled when loaded
     assert not has_kernels((12, 0), ["sm_100a", "sm_90a"])
-    volta = [TorchDevice("cuda:0", "V100", (7, 0), "GPU-0000")]
-    finding = check_torch(promise(gpus=1), volta, "2.15.0", ["sm_75", "sm_80"])
-    assert (finding.verdict, finding.exit_code) == ("fail", Exit.DRIVER)
-    assert "2.15.0" in finding.message and "sm_75, sm_80" in (finding.cause or "")
-    blind = check_torch(promise(), [TorchDevice("cpu", "2 threads")], "2.15.0+cpu", [])
-    assert blind.verdict == "fail" and "0 of 8" in blind.message
+    assert has_kernels((9, 0), ["sm_90a"]) and not has_kernels((10, 3), ["sm_100a"])
+    assert has_kernels((10, 3), ["sm_100f"])
+    found = check_build(promise(), HEALTHY_TORCH, Nvml(FakeNvml(node("V100"))).readings(), "580.95.05")
+    assert (found.verdict, found.exit_code) == ("fail", Exit.DRIVER)
+    assert "2.15.0" in found.message and "sm_75, sm_80" in (found.cause or "")
+    assert "cu126" in (found.action or "") and "2.10" in (found.action or "")
+    assert "cu128" in wheel_for((12, 0)) and "cu13" in wheel_for((7, 5))
 
 
-def test_every_floor_is_sane_against_measurement_and_datasheet() -> None:
-    """A vendor's own table of such figures has four typing errors; ours is held to its neighbours."""
-    ids: list[str] = []
-    for row in table():
-        ids += row.pci_device_ids
-        assert set(row.floor) == set(row.peak)
-        for dtype, floor in row.floor.items():
-            assert 0.2 * row.peak[dtype] <= floor <= 0.75 * row.peak[dtype], (row.name, dtype)
-            measured = row.measured.get(dtype)
-            if measured is None:
-                assert dtype in row.warn_only, (row.name, dtype)
-            else:
-                assert 0.55 * measured <= floor <= 0.76 * measured, (row.name, dtype)
-                assert measured <= row.peak[dtype], (row.name, dtype)
-    assert len(ids) == len(set(ids)) and all(len(id_) == 4 for id_ in ids)
-    h100_row = floors_for("2330")
-    assert h100_row is not None and h100_row.floor["bf16"] == 545
-    assert floors_for("FFFF") is None and floors_for(None) is None
+def test_torch_is_compared_with_the_driver_before_cuda_is_started() -> None:
+    readings = Nvml(FakeNvml(h100(1))).readings()
+    assert check_build(promise(), HEALTHY_TORCH, readings, "580.95.05").verdict == "pass"
+    old = check_build(promise(), HEALTHY_TORCH, readings, "570.124.06")
+    assert (old.verdict, old.exit_code) == ("fail", Exit.DRIVER) and "needs driver 580" in old.message
+    assert check_build(promise(), TorchBuild("2.15.0+cpu"), readings, "580.95.05").verdict == "fail"
+    none = Promise(instance_type="local", accelerator="none", gpu_count=0)
+    assert check_build(none, TorchBuild("2.15.0+cpu"), [], None).verdict == "pass"
+    assert (
+        check_build(promise(), HEALTHY_TORCH, [], None).verdict == "info"
+    )  # the devices' check says the rest
+
+
+CUDA_802 = (
+    "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
+    "that might have already set an error? Error 802: system not yet initialized"
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "number", "cause"),
+    [
+        (CUDA_802, 802, "fabric manager"),
+        (
+            "Error 803: system has unsupported display driver / cuda driver combination",
+            803,
+            "kernel module 580.95.05, library 580.126.09",
+        ),
+        ("Error 804: forward compatibility was attempted on non supported HW", 804, "forward compatibility"),
+        ("Found no NVIDIA driver on your system.", None, "CUDA_VISIBLE_DEVICES"),
+        (None, None, "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_why_torch_sees_no_gpu_is_named(fault: str | None, number: int | None, cause: str) -> None:
+    """pytorch 35710; gpu-burn 133; dcv-desktop 33 (802), pando85/homelab PR 4110 (803)."""
+    host = gpu_host()
+    host.files["/usr/lib64/libnvidia-ml.so.580.126.09"] = ""
+    assert cuda_error(fault or "") == number
+    found = check_cuda(promise(), [TorchDevice("cpu", "2 threads")], host, fault)
+    assert found and (found.verdict, found.exit_code) == ("fail", Exit.DRIVER)
+    assert cause in (found.cause or "") and found.action and "0 of 8" in found.message
+
+
+def test_all_promised_gpus_must_be_seen_by_torch() -> None:
+    seven = [TorchDevice(f"cuda:{n}", "H100", (9, 0)) for n in range(7)]
+    found = check_cuda(promise(), seven, gpu_host(), None)
+    assert found and "7 of 8" in found.message
+    assert check_cuda(promise(gpus=7), seven, gpu_host(), None) is None
+    assert check_cuda(None, [TorchDevice("cpu", "x")], FakeHost(), None) is None
+
+
+def test_torchs_uuid_is_nvmls() -> None:
+    assert nvml_uuid("1234-5") == "GPU-1234-5" and nvml_uuid("GPU-1") == "GPU-1"
+    assert nvml_uuid("MIG-1") == "MIG-1" and nvml_uuid("") is None
+
+
+# --- verdicts on figures
 
 
 def figure(**changes: Any) -> MatmulFigure:
     values: dict[str, Any] = {
         "device": "cuda:0",
-        "name": "NVIDIA H100",
+        "name": "NVIDIA H100 80GB HBM3",
         "pci_device_id": "2330",
         "dtype": "bf16",
         "n": 8192,
@@ -201,6 +325,7 @@ def figure(**changes: Any) -> MatmulFigure:
         "error": 1e-5,
         "tolerance": 2.0**-7,
         "repeatable": True,
+        "digest": "aa",
         "floor_tflops": 545.0,
     }
     return MatmulFigure(**{**values, **changes})
@@ -212,7 +337,7 @@ def figure(**changes: Any) -> MatmulFigure:
         ({}, "pass", None),
         ({"error": 0.02}, "fail", Exit.DEVICE),
         ({"repeatable": False}, "fail", Exit.DEVICE),
-        ({"tflops_median": 0.0}, "fail", Exit.DEVICE),
+        ({"tflops_median": 0.0}, "fail", Exit.DEVICE),  # gpu-fryer 10: zero must not pass
         ({"tflops_median": 500.0}, "fail", Exit.PERFORMANCE),
         (
             {"tflops_median": 500.0, "pci_device_id": "3182", "dtype": "fp16", "floor_tflops": 1200.0},
@@ -239,21 +364,104 @@ def test_a_gpu_slower_than_its_peers_warns_in_a_quick_check_and_fails_in_a_full_
     assert [f.exit_code for f in full] == [Exit.PERFORMANCE] and "cuda:1" in full[0].message
 
 
-# --- host and report
+def test_a_slow_gpu_is_told_in_three_parts_peers_floor_and_cause() -> None:
+    """Megatron-LM PR 4662: one slow GPU holds all."""
+    peers = [figure(), figure(device="cuda:1", tflops_median=400.0)]
+    load = {"cuda:1": LoadFigure(gpu=1, held_by=("sw_power_cap", "hw_thermal"))}
+    (found,) = judge(peers, {}, "full", load)
+    assert found.exit_code == Exit.PERFORMANCE
+    assert "the floor is 545 and the best of its node has 700" in found.message
+    assert found.evidence["peers"] == 0.571 and found.evidence["floor"] == 545.0
+    assert found.evidence["heldBy"] == ["sw_power_cap", "hw_thermal"] and "heat held the clock" in (
+        found.cause or ""
+    )
 
 
-def test_small_shared_memory_matters_where_several_processes_use_it(tmp_path: Path) -> None:
-    missing = check_shared_memory(8, tmp_path / "none")
-    assert missing.verdict == "info"
-    assert check_shared_memory(1).check == "shared-memory"
+def test_other_bits_than_the_other_gpus_are_silent_corruption() -> None:
+    """torchtitan PR 4324: one deterministic step gives the same bits everywhere, or a GPU lies."""
+    gpus = [figure(device=f"cuda:{n}", digest="bb" if n == 2 else "aa") for n in range(4)]
+    (found,) = judge(gpus, {}, "quick")
+    assert found.exit_code == Exit.DEVICE and found.message.startswith("cuda:2 bf16: other bits")
+    two = [figure(), figure(device="cuda:1", digest="bb")]  # who is right cannot be said: both are named
+    assert {f.evidence["device"] for f in judge(two, {}, "quick")} == {"cuda:0", "cuda:1"}
+    other_kind = [figure(), figure(device="cuda:1", name="NVIDIA H100 PCIe", digest="bb")]
+    assert judge(other_kind, {}, "quick")[0].verdict == "pass"  # another kernel may round otherwise
 
 
-def test_a_clock_far_off_is_named_before_aws_refuses_every_call() -> None:
-    assert judge_clock(3.0).verdict == "pass"
-    assert judge_clock(-120.0).verdict == "warning"
-    off = judge_clock(1000.0)
-    assert (off.verdict, off.exit_code) == ("fail", Exit.S3) and "1000 s ahead of S3" in off.message
-    assert check_clock("http://127.0.0.1:1/").verdict == "info"  # nobody there: not compared, not bad
+def test_throttle_bits_are_judged_one_by_one() -> None:
+    both = LoadFigure(gpu=0, held_by=("hw_thermal", "hw_power_brake", "sw_power_cap"))
+    assert [f.exit_code for f in judge_load([both])] == [Exit.DEVICE]
+    assert [f.verdict for f in judge_load([LoadFigure(gpu=0, held_by=("sw_thermal",))])] == ["warning"]
+    assert (
+        judge_load([LoadFigure(gpu=0, held_by=("sw_power_cap",)), LoadFigure(gpu=1)]) == []
+    )  # normal at full load
+
+
+def memory(**changes: Any) -> MemoryFigure:
+    values: dict[str, Any] = {"device": "cuda:0", "copied_bytes": 1 << 29, "repeats": 9, "spread_ratio": 0.01}
+    values |= {"gigabytes_per_second": 2500.0, "exact": True, "floor_gigabytes_per_second": 1905.0}
+    return MemoryFigure(**{**values, **changes})
+
+
+def test_memory_is_exact_first_and_fast_then() -> None:
+    assert [f.verdict for f in judge_memory([memory()])] == ["pass"] and judge_memory([]) == []
+    assert judge_memory([memory(), memory(device="cuda:1", exact=False)])[0].exit_code == Exit.DEVICE
+    assert judge_memory([memory(gigabytes_per_second=1900.0)])[0].exit_code == Exit.PERFORMANCE
+    warned = judge_memory([memory(gigabytes_per_second=1900.0, floor_warns_only=True)])
+    assert [f.verdict for f in warned] == ["warning"]
+    assert "no floor" in judge_memory([memory(floor_gigabytes_per_second=None)])[0].message
+
+
+def allreduce(**changes: Any) -> AllReduceFigure:
+    values: dict[str, Any] = {
+        "backend": "nccl",
+        "ranks": 16,
+        "nodes": 2,
+        "message_bytes": 1 << 30,
+        "repeats": 5,
+    }
+    values |= {"bus_gigabytes_per_second": 430.0, "spread_ratio": 0.1, "exact": True}
+    values |= {"bound_gigabytes_per_second": 460.0, "floor_gigabytes_per_second": 276.0}
+    return AllReduceFigure(**{**values, **changes})
+
+
+def test_an_all_reduce_is_exact_fast_enough_and_over_the_promised_network() -> None:
+    efa = NcclChoice(network="Libfabric", provider="efa", nics=32)
+    (good,) = judge_allreduce([allreduce()], efa, 32)
+    assert good.verdict == "pass" and "93% of its bound" in good.message
+    assert judge_allreduce([allreduce(exact=False)], efa, 32)[0].exit_code == Exit.DEVICE
+    assert (
+        judge_allreduce([allreduce(bus_gigabytes_per_second=200.0)], efa, 32)[0].exit_code == Exit.PERFORMANCE
+    )
+    assert judge_allreduce([allreduce(backend="gloo")], None, 0)[0].verdict == "pass"
+
+
+def test_sockets_where_efa_is_promised_are_a_failure_however_fast() -> None:
+    """nccl 229; aws-ofi-nccl 67; InferenceX PR 2979: the fall-back is silent."""
+    why = "NET/OFI Could not find any optimal provider"
+    (found,) = judge_allreduce([allreduce()], NcclChoice(network="Socket", warning=why), 32)
+    assert (found.verdict, found.exit_code) == ("fail", Exit.DRIVER) and found.cause == why
+    tcp = NcclChoice(network="AWS Libfabric", provider="tcp;ofi_rxm")
+    assert judge_allreduce([allreduce()], tcp, 4)[0].exit_code == Exit.DRIVER
+    assert (
+        judge_allreduce([allreduce()], NcclChoice(network="Socket"), 0)[0].verdict == "pass"
+    )  # none is promised
+    few = NcclChoice(network="Libfabric", provider="efa", nics=1)  # aws-ofi-nccl 584: one of four in use
+    assert [f.verdict for f in judge_allreduce([allreduce()], few, 4)] == ["warning"]
+    assert [f.verdict for f in judge_allreduce([allreduce()], NcclChoice(), 4)] == ["warning"]
+
+
+def test_the_interface_of_the_first_meeting_is_told_and_dockers_own_is_warned_of() -> None:
+    """nccl 526; verl 726: docker0 was chosen, and no other node is behind it."""
+    (good,) = judge_allreduce([allreduce()], NcclChoice(network="Socket", interface="ens5"), 0)
+    assert good.verdict == "pass" and "over Socket, first met on ens5" in good.message
+    (bad,) = judge_allreduce([allreduce()], NcclChoice(network="Socket", interface="docker0"), 0)
+    assert (
+        bad.verdict == "warning" and "docker0" in bad.message and "NCCL_SOCKET_IFNAME" in (bad.action or "")
+    )
+
+
+# --- the whole
 
 
 def test_the_worst_finding_decides_and_info_never_spoils_a_pass() -> None:
@@ -270,6 +478,127 @@ def test_the_worst_finding_decides_and_info_never_spoils_a_pass() -> None:
     assert verdict("unknown", "fail").verdict == "fail"
 
 
+class Steps:
+    """The self-check of a node with eight GPUs, on a machine that has none; what torch would say is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.host = gpu_host(8, sizes_mib={"/dev/shm": 8192, str(folder): 50 * 1024})
+        self.host.commands = {
+            "systemctl is-active": Done(0, "active\n"),
+            "journalctl": Done(0, ""),
+        }
+        self.gpus, self.folder, self.cuda_started_at = h100(8), folder, -1.0
+        for gpu in self.gpus:
+            gpu.fabric_state = None  # as on an A100: only the service can tell
+        self.document = NodeDocument(
+            stack="test",
+            group="gpu",
+            auto_scaling_group="test-gpu",
+            region="us-east-1",
+            artifacts_bucket="artifacts",
+            release=Release(uri="s3://bucket/release.tar", sha256="0" * 64, version="0"),
+            interpreter=sys.executable,
+            torch=TorchSource(site_packages="/opt/pytorch"),
+            promise=promise(),
+            launching_hook="launching",
+            terminating_hook="terminating",
+            log_group="/test/nodes",
+        )
+        monkeypatch.setattr(selfcheck_run, "torch_build", lambda: HEALTHY_TORCH)
+        monkeypatch.setattr(selfcheck_run, "torch_devices", self._torch_devices)
+        monkeypatch.setattr(
+            selfcheck_run, "check_clock", lambda *_: Finding(check="clock", verdict="pass", message="m")
+        )
+        monkeypatch.setattr(selfcheck_run, "remove_leftovers", list)
+        monkeypatch.setattr(selfcheck_run, "_measure_memory", lambda _: None)
+        monkeypatch.setattr(selfcheck_run, "_measure_matmul", lambda _: None)
+
+    def _torch_devices(self) -> tuple[list[TorchDevice], str | None]:
+        self.cuda_started_at = self.host.now
+        return [TorchDevice(f"cuda:{n}", "H100", (9, 0), f"GPU-{n:04d}") for n in range(8)], None
+
+    def run(self) -> SelfCheckReport:
+        return run_selfcheck(
+            self.document, "quick", self.folder, "i-1", lambda: Nvml(FakeNvml(self.gpus)), self.host
+        )
+
+
+def test_cheap_checks_come_first_and_each_says_something(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report = Steps(monkeypatch, tmp_path).run()
+    assert [f.check for f in report.findings] == [
+        *("driver", "devices", "torch", "fabric", "container", "health", "xid", "nvlink"),
+        *("shared-memory", "disk", "clock"),
+    ]
+    assert report.verdict == "pass" and report.exit_code == 0 and report.instance_id == "i-1"
+    assert report.versions["driver"] == "580.95.05"
+
+
+def test_cuda_is_started_only_after_the_fabric_manager_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its error 802 would stay for the rest of the process."""
+    steps = Steps(monkeypatch, tmp_path)
+    steps.host.commands["systemctl is-active"] = lambda: Done(
+        0, "active\n" if steps.host.now >= 40 else "activating\n"
+    )
+    assert steps.run().verdict == "pass" and steps.cuda_started_at >= 40
+    late = Steps(monkeypatch, tmp_path)
+    late.host.commands["systemctl is-active"] = Done(3, "failed\n")
+    report = late.run()
+    assert report.exit_code == Exit.DRIVER and late.cuda_started_at == -1.0  # not started at all
+    assert report.findings[-1].message == "not measured: a check before it failed"
+
+
+def test_without_a_driver_nobody_waits_for_the_fabric_manager(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps(monkeypatch, tmp_path)
+    del steps.host.files["/proc/driver/nvidia/version"]
+    steps.host.commands["systemctl is-active"] = Done(3, "inactive\n")
+    report = steps.run()
+    assert report.exit_code == Exit.DRIVER and steps.host.now == 0
+    assert report.worst is not None and report.worst.check == "driver"  # the cause, not what follows from it
+
+
+def test_a_check_that_failed_does_not_hide_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = Steps(monkeypatch, tmp_path)
+    steps.gpus[2].ecc = 1
+    steps.host.sizes_mib["/dev/shm"] = 64
+    report = steps.run()
+    assert {f.check for f in report.findings if f.verdict == "fail"} == {"health", "shared-memory"}
+    assert report.exit_code == Exit.DEVICE  # the first of the worst
+
+
+def test_one_slow_run_is_repeated_before_a_node_is_given_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from trainer.bench import matmul as bench_matmul
+
+    seconds, asked = [2e-3, 1.5e-3], []  # of a product of 8192^3: 550 and 733 TFLOPS
+
+    def measure(devices: Any, dtypes: Any, *_: Any) -> list[bench_matmul.Measured]:
+        took = seconds[len(asked)] * (2 if not asked else 1)
+        asked.append(took)
+        return [
+            bench_matmul.Measured(device, "bf16", 8192, (took,), 1e-5, True, True, "aa") for device in devices
+        ]
+
+    measured = selfcheck_run._measure_matmul
+    steps = Steps(monkeypatch, tmp_path)
+    monkeypatch.setattr(selfcheck_run, "_measure_matmul", measured)
+    monkeypatch.setattr(bench_matmul, "measure", measure)
+    report = steps.run()
+    assert len(asked) == 2 and report.verdict == "pass" and len(report.matmul) == 8
+    assert report.matmul[0].floor_tflops == 545 and report.matmul[0].peak_tflops == 989
+    asked.clear()
+    seconds[:] = [2e-3, 4e-3]
+    assert steps.run().exit_code == Exit.PERFORMANCE and len(asked) == 2
+
+
 def test_the_command_tells_a_program_everything_by_its_schema(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "trainer", "selfcheck", "--json", "--folder", str(tmp_path)]
@@ -283,11 +612,16 @@ def test_the_command_tells_a_program_everything_by_its_schema(tmp_path: Path) ->
     assert only["dtype"] == "fp32" and only["tflopsMedian"] > 0 and only["repeatable"] is True
     assert only["error"] < only["tolerance"] and "floorTflops" not in only  # absent, not zero
     assert report["matmulTflops"] == only["tflopsMedian"]
+    assert (
+        report["memory"][0]["exact"] is True and report["allreduce"] == []
+    )  # the all-reduce is the full level's
     text = " ".join(finding["message"] for finding in report["findings"])
     assert "does not apply" in text and "floors do not apply" in text
 
 
-def test_not_supported_at_init_is_no_missing_driver() -> None:
-    with pytest.raises(NvmlUnavailable) as raised:
-        Nvml(FakeNvml([], init_error=NOT_SUPPORTED))
-    assert raised.value.library_missing is False
+def test_torchs_own_build_is_read_without_starting_cuda() -> None:
+    import torch
+
+    found = torch_build.torch_build()
+    assert found.version == torch.__version__ and found.cuda == torch.version.cuda
+    assert not torch.cuda.is_initialized()

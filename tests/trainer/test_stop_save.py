@@ -10,9 +10,8 @@ import pytest
 from trainer.errors import StoreError
 from trainer.exit_codes import Exit
 from trainer.store import Store
-from trainer.train import job
+from trainer.train import saving
 from trainer.train.checkpoint import Checkpoints
-from trainer.train.deadline import within
 from trainer.train.events import EventLog
 from trainer.train.lineage import newest_complete
 from trainer.train.stop import StopRequest
@@ -47,7 +46,7 @@ class Stuck:
         if not older:
             stop.write_text("notice")
         patch.setattr(Store, "upload", upload)
-        patch.setattr(job, "STOP_SAVE_SECONDS", 0.3)
+        patch.setattr(saving, "STOP_SAVE_SECONDS", 0.3)
         for name, value in rank_environment(0, 1, free_port(), None).items():
             patch.setenv(name, value)
 
@@ -113,14 +112,10 @@ def test_a_stop_does_not_wait_for_an_evaluation_and_the_resume_catches_up(traine
     assert first.wait() == [Exit.STOPPED_SAVED]
     kinds = [event["kind"] for event in first.events(0)]
     assert kinds[-4:] == ["step", "pause", "checkpoint", "stopped"]
+    (saved,) = first.events(0, "checkpoint")
+    assert saved["stoppedSeconds"] == saved["seconds"]  # nothing went on meanwhile
     second = Ranks(trained, run_config(**settings), 2, world=1)
     assert second.wait() == [Exit.DONE]
     assert [event["kind"] for event in second.events(0)][:3] == ["started", "pause", "eval"]
     evaluated = [event["step"] for ranks in (first, second) for event in ranks.events(0, "eval")]
     assert evaluated == list(range(1, 9))
-
-
-def test_work_within_its_time_answers_or_raises_as_it_would_alone() -> None:
-    assert within(60, lambda: 7) == 7
-    with pytest.raises(KeyError, match="x"):
-        within(60, lambda: {}["x"])

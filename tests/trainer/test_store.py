@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import io
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +20,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from trainer.errors import StoreError
 from trainer.exit_codes import Exit
-from trainer.store import IntegrityError, MissingObjectError, Put, Store, make_client, sha256_of
+from trainer.store import IntegrityError, MissingObjectError, NoSpaceError, Put, Store, make_client, sha256_of
 
 from tests.trainer.kit import REGION, Bench
 from trainer import store as store_module
@@ -96,6 +99,15 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, ScriptedS
     server.server_close()
 
 
+def ranged(body: bytes, total: int = 4) -> dict[str, Any]:
+    """What S3 answers to a range that begins at the first byte."""
+    return {
+        "Body": StreamingBody(io.BytesIO(body), len(body)),
+        "ContentRange": f"bytes 0-3/{total}",
+        "ETag": '"e"',
+    }
+
+
 def refuse(stubber: Stubber, operation: str, code: str, status: int, attempts: int = 0) -> None:
     stubber.add_client_error(
         operation, code, "because", status, response_meta={"RetryAttempts": attempts} if attempts else None
@@ -141,7 +153,9 @@ def test_files_come_back_as_they_went(bench: Bench, tmp_path: Path, monkeypatch:
     bench.store.upload(bench.bucket, "file", source, digest)
     bench.store.download(bench.bucket, "file", target, source.stat().st_size, digest, moved.append)
     assert target.read_bytes() == source.read_bytes()
-    assert sum(moved) == source.stat().st_size and len(moved) == 5
+    assert sum(moved) == source.stat().st_size and len(moved) == 4, (
+        "a short rest is fetched with the range before it"
+    )
     assert not list(target.parent.glob("*.part"))
 
 
@@ -173,26 +187,138 @@ def test_a_short_answer_is_noticed_and_asked_for_again(
     target = tmp_path / "target"
     digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of b"test"
     for content in (b"tes", b"test"):
-        stubber.add_response("head_object", {"ContentLength": 4, "ETag": '"e"'})
-        stubber.add_response("get_object", {"Body": StreamingBody(io.BytesIO(content), len(content))})
+        stubber.add_response("get_object", ranged(content))
     store.download("bucket", "key", target, 4, digest)
     assert target.read_bytes() == b"test"
     for _ in range(2):
-        stubber.add_response("head_object", {"ContentLength": 4, "ETag": '"e"'})
-        stubber.add_response("get_object", {"Body": StreamingBody(io.BytesIO(b"tes"), 3)})
+        stubber.add_response("get_object", ranged(b"tes"))
     with pytest.raises(IntegrityError, match="came with 3 bytes"):
         store.download("bucket", "key", tmp_path / "other", 4, digest)
 
 
 def test_an_object_that_changes_during_the_download_is_noticed(
-    stubbed: tuple[Store, Stubber], tmp_path: Path
+    stubbed: tuple[Store, Stubber], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, stubber = stubbed
+    monkeypatch.setattr(store_module, "RANGE_BYTES", 4)
     for _ in range(2):
-        stubber.add_response("head_object", {"ContentLength": 4, "ETag": '"e"'})
+        stubber.add_response("get_object", ranged(b"test", total=8))
         refuse(stubber, "get_object", "PreconditionFailed", 412)
     with pytest.raises(IntegrityError, match="changed while it was read"):
-        store.download("bucket", "key", tmp_path / "target", 4, "0" * 64)
+        store.download("bucket", "key", tmp_path / "target", 8, "0" * 64)
+
+
+class TestAnInterruptedDownload:
+    """What came before a crash is kept, as long as it is of the same object."""
+
+    BODY = bytes(range(256)) * 8
+
+    @pytest.fixture(autouse=True)
+    def small_ranges(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store_module, "RANGE_BYTES", 256)
+
+    def fetch(self, bench: Bench, target: Path, fail_after: int | None = None) -> list[str]:
+        """The ranges that were asked for; ``fail_after`` so many answers the network is gone."""
+        asked: list[str] = []
+        real = bench.store._s3.get_object
+
+        def get(**request: str) -> Any:
+            if fail_after is not None and len(asked) >= fail_after:
+                raise EndpointConnectionError(endpoint_url="http://gone")
+            asked.append(request["Range"])
+            self.pinned.append(request.get("IfMatch"))
+            return real(**request)
+
+        size, digest = len(self.BODY), hashlib.sha256(self.BODY).hexdigest()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bench.store._s3, "get_object", get)
+            bench.store.download(bench.bucket, "key", target, size, digest, self.moved.append)
+        return asked
+
+    @pytest.fixture(autouse=True)
+    def count(self) -> None:
+        self.moved: list[int] = []
+        self.pinned: list[str | None] = []
+
+    def test_goes_on_with_the_ranges_that_are_missing(self, bench: Bench, tmp_path: Path) -> None:
+        bench.store.put(bench.bucket, "key", self.BODY)
+        with pytest.raises(StoreError, match="http://gone"):
+            self.fetch(bench, tmp_path / "target", fail_after=5)
+        assert not (tmp_path / "target").exists() and sum(self.moved) == 5 * 256
+        self.moved.clear()
+        etag = bench.store.head(bench.bucket, "key")
+        assert etag is not None and self.pinned == [None] + [etag.etag] * 4
+        assert len(self.fetch(bench, tmp_path / "target")) == 3 and self.pinned[5:] == [etag.etag] * 3
+        assert sum(self.moved) == len(self.BODY)
+        assert (tmp_path / "target").read_bytes() == self.BODY
+        assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+    def test_begins_anew_when_the_object_is_another_one(self, bench: Bench, tmp_path: Path) -> None:
+        bench.store.put(bench.bucket, "key", b"x" * len(self.BODY))
+        with pytest.raises(StoreError, match="http://gone"):
+            self.fetch(bench, tmp_path / "target", fail_after=5)
+        bench.store.put(bench.bucket, "key", self.BODY)
+        self.fetch(bench, tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == self.BODY
+
+    @pytest.mark.parametrize("harm", ["bytes", "journal", "size"])
+    def test_survives_a_part_that_a_power_cut_spoilt(self, bench: Bench, tmp_path: Path, harm: str) -> None:
+        bench.store.put(bench.bucket, "key", self.BODY)
+        with pytest.raises(StoreError, match="http://gone"):
+            self.fetch(bench, tmp_path / "target", fail_after=5)
+        part, journal = tmp_path / "target.part", tmp_path / "target.part.ranges"
+        if harm == "bytes":
+            part.write_bytes(bytes(len(self.BODY)))
+        elif harm == "journal":
+            journal.write_bytes(journal.read_bytes()[:7])
+        else:
+            part.write_bytes(part.read_bytes()[:100])
+        self.fetch(bench, tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == self.BODY
+
+    def test_writes_nothing_more_once_it_has_failed(self, bench: Bench, tmp_path: Path) -> None:
+        """All ranges under way are waited for before the file is closed: its handle's number is soon another file's."""
+        bench.store.put(bench.bucket, "key", self.BODY)
+        with pytest.raises(StoreError):
+            self.fetch(bench, tmp_path / "target", fail_after=2)
+        before = (tmp_path / "target.part").read_bytes(), (tmp_path / "target.part.ranges").read_text()
+        assert bench.store._pool._work_queue.qsize() == 0
+        assert before[1].count("\n") == 3  # its header and two ranges
+
+
+def test_a_range_that_comes_twice_is_hashed_as_it_lies_in_the_file(
+    scripted: tuple[Store, ScriptedS3], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try brings wrong bytes before it is cut off; they must not stay in the running hash."""
+    monkeypatch.setattr(store_module, "CHUNK_BYTES", 2)
+    store, s3 = scripted
+    whole = {"Content-Range": "bytes 0-3/4"}
+    s3.answers = [Answer(206, body=b"beef", cut=3, headers=whole), Answer(206, body=b"test", headers=whole)]
+    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    store.download("bucket", "key", tmp_path / "target", 4, digest)
+    assert (tmp_path / "target").read_bytes() == b"test" and s3.answers == []
+
+
+def test_a_full_disk_is_told_and_not_tried_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.store.put(bench.bucket, "key", b"test")
+    tries: list[int] = []
+
+    def full(_file: int, _chunk: bytes, place: int) -> int:
+        tries.append(place)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(NoSpaceError, match=r"s3://.*/key: the disk is full; make room"):
+        bench.store.download(bench.bucket, "key", tmp_path / "target", 4, hashlib.sha256(b"test").hexdigest())
+    assert tries == [0]
+
+
+def test_an_object_that_is_too_short_is_an_integrity_fault(bench: Bench, tmp_path: Path) -> None:
+    bench.store.put(bench.bucket, "empty", b"")
+    with pytest.raises(IntegrityError):
+        bench.store.download(bench.bucket, "empty", tmp_path / "target", 7, "0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -303,11 +429,12 @@ def test_a_range_that_is_cut_off_is_asked_for_again_alone(
     scripted: tuple[Store, ScriptedS3], tmp_path: Path
 ) -> None:
     store, s3 = scripted
-    s3.answers = [Answer(body=b"test"), Answer(206, body=b"test", cut=1), Answer(206, body=b"test")]
+    whole = {"Content-Range": "bytes 0-3/4"}
+    s3.answers = [Answer(206, body=b"test", cut=1, headers=whole), Answer(206, body=b"test", headers=whole)]
     digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     store.download("bucket", "key", tmp_path / "target", 4, digest)
     assert (tmp_path / "target").read_bytes() == b"test"
-    assert s3.asked == ["HEAD /bucket/key", "GET /bucket/key", "GET /bucket/key"]
+    assert s3.asked == ["GET /bucket/key", "GET /bucket/key"]
 
 
 def test_bytes_that_arrive_altered_are_sent_again_three_times_in_all(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from trainer.contracts.manifests import DatasetFacts
 from trainer.contracts.run import RunConfig
 from trainer.contracts.worker import ExitReport, exit_file, generation_dir
 from trainer.data.manifest import DatasetName
@@ -27,7 +28,7 @@ def test_the_sample_run_learns_and_leaves_a_verified_checkpoint(bench: Bench, tm
     folder = tmp_path / "data" / "shapes" / "v1"
     make_sample(folder)
     (folder / "manifest.json").write_text(
-        describe(folder, DatasetName("shapes", "v1"), len(CLASSES)).to_json()
+        describe(folder, DatasetName("shapes", "v1"), DatasetFacts(classes=len(CLASSES))).to_json()
     )
     settings = {
         "name": "sample",

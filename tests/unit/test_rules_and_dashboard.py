@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from trainer.devices.nvml import HARDWARE_REASONS
+from trainer.devices.reading import HARDWARE_REASONS
 from trainer.obs.metrics import METRICS, series_names
 
 from components.monitoring import dashboard_text, rule_groups, rules_files, scrape_config

@@ -162,7 +162,7 @@ CASES = [
     Case(
         rules.floors_are_speeds,
         {("selfCheck",): {"floorsTflops": {"bf61": 1.0}}},
-        "gpu-training:selfCheck.floorsTflops.bf61: unknown data type; one of fp32, tf32, bf16, fp16 "
+        "gpu-training:selfCheck.floorsTflops.bf61: unknown data type; one of fp32, tf32, bf16, fp16, fp8 "
         "(nearest match: bf16)",
         {("selfCheck",): {"floorsTflops": {"bf16": 1.0}}},
     ),

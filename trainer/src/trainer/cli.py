@@ -14,7 +14,9 @@ from .errors import Fault
 # them imports torch or boto3 at its top, so that `trainer --help` answers at once.
 COMMANDS = (
     "trainer.cli_run",
+    "trainer.report.cli",
     "trainer.cli_dataset",
+    "trainer.cli_train",
     "trainer.selfcheck.cli",
     "trainer.bench.cli",
     "trainer.agent.cli",
@@ -27,6 +29,10 @@ A researcher needs three commands:
   trainer dataset publish ...        put a dataset version into its bucket
   trainer run start --run NAME ...   start a training on the nodes of a group
   trainer run fetch --run NAME ...   get the best checkpoint, verified by its SHA-256
+  trainer report NAME                the run as one HTML page that opens offline
+
+On one machine, without any cloud:
+  trainer train --dataset FOLDER     train, with the loop of the nodes' workers
 
 A node runs the agent by itself:
   trainer selfcheck                  is this machine fit for training?

@@ -96,6 +96,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_run(fetch)
     fetch.add_argument("--to", type=Path, metavar="FOLDER", help="default: a folder named like the run")
     fetch.add_argument("--which", choices=["best", "latest"], default="best", help="default: best")
+    fetch.add_argument(
+        "--safetensors",
+        action="store_true",
+        help="write the weights as model.safetensors too, read back and compared; needs torch and safetensors here",
+    )
     fetch.set_defaults(run=_fetch)
 
     list_ = commands.add_parser("list", help="all runs of the stack")
@@ -235,7 +240,7 @@ def _show(status: RunStatus, console: Any) -> None:
 def _logs(arguments: argparse.Namespace) -> int:
     from .agent.board import EVENTS, WORKER_LOG
     from .contracts import keys
-    from .runs.watch import event_line
+    from .runs.watch import event_line, log_line
 
     board, cluster = _connect(arguments)
     run = _existing(arguments, board, cluster).name
@@ -251,8 +256,9 @@ def _logs(arguments: argparse.Namespace) -> int:
             text = fetched.body[printed.get(listed.key, 0) :].decode(errors="replace") if fetched else ""
             printed[listed.key] = len(fetched.body) if fetched else 0
             for line in text.splitlines():
-                shown = line if arguments.json else event_line(line)
-                print(f"{generation} {instance_id} {line}" if arguments.worker else f"{generation} {shown}")
+                in_words = log_line if arguments.worker else event_line
+                shown = line if arguments.json else in_words(line)
+                print(f"{generation} {instance_id} {shown}" if arguments.worker else f"{generation} {shown}")
         if over:
             return 0
         time.sleep(POLL_SECONDS)
@@ -260,18 +266,32 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _fetch(arguments: argparse.Namespace) -> int:
     from .runs import control
+    from .runs.export import export_safetensors
 
     board, cluster = _connect(arguments)
     run = _existing(arguments, board, cluster).name
     folder: Path = arguments.to or Path(run)
     fetched = control.fetch(board, run, arguments.which, folder)
     files = [{"file": f.name, "sha256": f.sha256, "bytes": f.size_bytes} for f in fetched.manifest.files]
+    exported = folder / "model.safetensors"
+    if arguments.safetensors:
+        told = {
+            "run": run,
+            "step": str(fetched.manifest.step),
+            "state_sha256": fetched.manifest.files[0].sha256,
+        }
+        digest = export_safetensors(fetched.files[0], exported, told)
+        files.append({"file": exported.name, "sha256": digest, "bytes": exported.stat().st_size})
     if arguments.json:
         found = {"run": run, "which": fetched.which, "step": fetched.manifest.step, "verified": True}
         print(json.dumps({**found, "folder": str(folder), "evalLoss": fetched.eval_loss, "files": files}))
     else:
         size = sum(file.size_bytes for file in fetched.manifest.files) / 1e6
         print(f"{fetched.which} checkpoint, step {fetched.manifest.step}, {size:.1f} MB, verified: {folder}")
+        if arguments.safetensors:
+            print(
+                f"weights alone, {exported.stat().st_size / 1e6:.1f} MB, read back and compared: {exported}"
+            )
     return 0
 
 

@@ -1,6 +1,6 @@
 """Objects in S3 as the trainer needs them: verified both ways, conditional where two writers may meet.
 
-Everything goes through one boto3 client that honours the SDK's own variables (AWS_ENDPOINT_URL, AWS_REGION,
+Everything goes through one client that honours the SDK's own variables (AWS_ENDPOINT_URL, AWS_REGION,
 AWS_PROFILE and so on). Every call raises StoreError (exit code 21) when S3, the credentials or the clock are
 at fault, with bucket and key in the message. No torch here.
 """
@@ -9,50 +9,55 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
-from boto3.exceptions import Boto3Error
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    FlexibleChecksumError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from .errors import StoreError
+from .part_file import PartFile, fsync_dir, sha256_of
+from .s3_client import (
+    BAD_DIGEST,
+    PARALLEL,
+    IntegrityError,
+    MissingObjectError,
+    NoSpaceError,
+    make_client,
+    naming,
+)
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-RANGE_BYTES = 8 << 20  # one ranged read
+RANGE_BYTES = 16 << 20  # one ranged read
+CHUNK_BYTES = 256 << 10  # read and written at a time: larger ones cost page faults, smaller ones calls
 MULTIPART_BYTES = 64 << 20  # larger uploads go in parts of this size; S3 verifies the SHA-256 of each part
-PARALLEL = 8
 BODY_TRIES = 3  # of what the SDK does not repeat: bytes that came cut off or altered, in either direction
 CONFLICT_TRIES = 8  # 409 ConditionalRequestConflict (another conditional write was under way)
 
-BAD_DIGEST = "BadDigest"
+__all__ = [
+    "Fetched",
+    "Head",
+    "IntegrityError",
+    "Listed",
+    "MissingObjectError",
+    "NoSpaceError",
+    "Progress",
+    "Put",
+    "Store",
+    "fsync_dir",
+    "make_client",
+    "sha256_of",
+]
 
 Progress = Callable[[int], None]  # bytes moved since the last call; called from several threads
-
-
-class MissingObjectError(StoreError):
-    """The object is not there."""
-
-
-class IntegrityError(StoreError):
-    """The object's bytes are not the expected ones, also after further tries."""
 
 
 @dataclass(frozen=True)
@@ -82,80 +87,22 @@ class Listed:
     size_bytes: int
 
 
-def make_client(region: str | None = None, max_attempts: int = 8) -> BaseClient:
-    """An S3 client with adaptive retries and time-outs; region None: the SDK's own search order."""
-    config = Config(
-        retries={"mode": "adaptive", "total_max_attempts": max_attempts},
-        connect_timeout=5,
-        read_timeout=60,
-        max_pool_connections=2 * PARALLEL,
-    )
-    try:
-        return boto3.client("s3", region_name=region, config=config)
-    except BotoCoreError as error:
-        raise StoreError(f"S3: {error}; set AWS_REGION, or AWS_PROFILE to a profile that exists") from error
-
-
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-@contextmanager
-def _naming(action: str, bucket: str, key: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into StoreError with the object's name and what to do."""
-    where = f"{action} s3://{bucket}/{key}"
-    try:
-        yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code in {"NoSuchKey", "NotFound", "404"}:
-            raise MissingObjectError(f"{where}: there is no such object") from error
-        if code in {"PreconditionFailed", "412"}:
-            raise IntegrityError(f"{where}: the object changed while it was read") from error
-        if code == BAD_DIGEST:
-            raise IntegrityError(f"{where}: S3 got other bytes than were sent") from error
-        raise StoreError(f"{where}: {_advice(code)} ({code}: {_one_line(error)})") from error
-    except (NoCredentialsError, PartialCredentialsError) as error:
-        raise StoreError(f"{where}: no usable AWS credentials: {_one_line(error)}") from error
-    except FlexibleChecksumError as error:
-        raise IntegrityError(f"{where}: {_one_line(error)}") from error
-    except (BotoCoreError, Boto3Error, OSError) as error:
-        if f"({BAD_DIGEST})" in str(error):  # of an upload in parts
-            raise IntegrityError(f"{where}: S3 got other bytes than were sent") from error
-        raise StoreError(f"{where}: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _advice(code: str) -> str:
-    if code == "RequestTimeTooSkewed":
-        return "this machine's clock is more than 15 minutes off; wait for its time service and retry"
-    if code in {"AccessDenied", "403", "AllAccessDisabled"}:
-        return "access denied; check the role's policy (a missing object also looks so without ListBucket)"
-    if code in {"ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"}:
-        return "the credentials are not valid (any more); renew them"
-    if code == "NoSuchBucket":
-        return "there is no such bucket; check the stack's outputs"
-    return "S3 refused the call"
-
-
 class Store:
     """S3 by bucket and key; safe to use from several threads."""
 
     def __init__(self, client: BaseClient | None = None, region: str | None = None) -> None:
         self._s3: Any = client or make_client(region)
 
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """For the ranges of all downloads together, which never outnumber the client's connections."""
+        return ThreadPoolExecutor(PARALLEL, thread_name_prefix="s3")
+
     def get(self, bucket: str, key: str) -> Fetched | None:
         """The whole object, or None where there is none."""
         try:
-            with _naming("read", bucket, key):
-                answer, body = self._get_object(Bucket=bucket, Key=key)
+            with naming("read", bucket, key):
+                answer, body = self._get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
         except MissingObjectError:
             return None
         size = answer["ContentLength"]
@@ -176,7 +123,7 @@ class Store:
 
     def head(self, bucket: str, key: str) -> Head | None:
         try:
-            with _naming("look up", bucket, key):
+            with naming("look up", bucket, key):
                 answer = self._s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
         except MissingObjectError:
             return None
@@ -187,12 +134,12 @@ class Store:
 
     def list_objects(self, bucket: str, prefix: str) -> list[Listed]:
         """All objects below ``prefix``, in key order."""
-        with _naming("list", bucket, prefix):
+        with naming("list", bucket, prefix):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             return [Listed(item["Key"], item["Size"]) for page in pages for item in page.get("Contents", [])]
 
     def delete(self, bucket: str, key: str) -> None:
-        with _naming("delete", bucket, key):
+        with naming("delete", bucket, key):
             self._s3.delete_object(Bucket=bucket, Key=key)
 
     def put(
@@ -226,11 +173,11 @@ class Store:
                 altered = error.response["Error"]["Code"] == BAD_DIGEST
                 last = attempt == (BODY_TRIES if altered else CONFLICT_TRIES) - 1
                 if last or (status != 409 and not altered):
-                    with _naming("write", bucket, key):
+                    with naming("write", bucket, key):
                         raise
                 time.sleep(random.uniform(0, 0.1 * 2**attempt))
             except BotoCoreError:
-                with _naming("write", bucket, key):
+                with naming("write", bucket, key):
                     raise
         raise AssertionError("unreachable")
 
@@ -265,17 +212,9 @@ class Store:
 
     def _upload(self, bucket: str, key: str, path: Path, sha256: str, progress: Progress | None) -> None:
         size = path.stat().st_size
-        with _naming("write", bucket, key):
+        with naming("write", bucket, key):
             if size > MULTIPART_BYTES:
-                limits = TransferConfig(
-                    multipart_threshold=MULTIPART_BYTES,
-                    multipart_chunksize=MULTIPART_BYTES,
-                    max_concurrency=PARALLEL,
-                )
-                extra = {"ChecksumAlgorithm": "SHA256"}
-                self._s3.upload_file(
-                    str(path), bucket, key, ExtraArgs=extra, Config=limits, Callback=progress
-                )
+                self._upload_in_parts(bucket, key, path, progress)
             else:
                 checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
                 with open(path, "rb") as file:
@@ -290,6 +229,23 @@ class Store:
         if found is not None and found != sha256:
             raise IntegrityError(f"write s3://{bucket}/{key}: SHA-256 {sha256} sent, {found} found")
 
+    def _upload_in_parts(self, bucket: str, key: str, path: Path, progress: Progress | None) -> None:
+        from s3transfer.manager import TransferConfig, TransferManager
+        from s3transfer.subscribers import BaseSubscriber
+
+        class Telling(BaseSubscriber):
+            def on_progress(self, future: Any, bytes_transferred: int, **_rest: Any) -> None:
+                if progress:
+                    progress(bytes_transferred)
+
+        limits = TransferConfig(
+            multipart_threshold=MULTIPART_BYTES,
+            multipart_chunksize=MULTIPART_BYTES,
+            max_request_concurrency=PARALLEL // 2,
+        )
+        with TransferManager(self._s3, limits) as manager:
+            manager.upload(str(path), bucket, key, {"ChecksumAlgorithm": "SHA256"}, [Telling()]).result()
+
     def download(
         self,
         bucket: str,
@@ -301,61 +257,83 @@ class Store:
     ) -> None:
         """Fetch an object of known size and SHA-256 to ``target``; a file that is already right is kept.
 
-        Ranged reads in parallel, pinned to one ETag, into ``<target>.part``; length and SHA-256 are compared
-        before the file gets its name. A mismatch is tried once more. Raises MissingObjectError,
-        IntegrityError, StoreError.
+        Ranged reads in parallel, pinned to one ETag; ranges that came before a crash are not fetched again. Length
+        and SHA-256 are compared before the file gets its name. A mismatch is tried once more, from the beginning.
+        Raises MissingObjectError, IntegrityError, StoreError.
         """
         if target.is_file() and target.stat().st_size == size_bytes and sha256_of(target) == sha256:
             if progress:
                 progress(size_bytes)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(target.name + ".part")
-        try:
-            self._fetch_ranges(bucket, key, part, size_bytes, sha256, progress)
-        except IntegrityError:
-            self._fetch_ranges(bucket, key, part, size_bytes, sha256, None)
-        os.replace(part, target)
-        fsync_dir(target.parent)
+        with naming("fetch", bucket, key), closing(PartFile(target, size_bytes, RANGE_BYTES)) as part:
+            try:
+                self._fill(part, bucket, key, size_bytes, sha256, progress)
+            except IntegrityError:
+                part.discard()
+                self._fill(part, bucket, key, size_bytes, sha256, None)
 
-    def _fetch_ranges(
-        self, bucket: str, key: str, part: Path, size: int, sha256: str, progress: Progress | None
+    def _fill(
+        self, part: PartFile, bucket: str, key: str, size: int, sha256: str, progress: Progress | None
     ) -> None:
-        where = f"s3://{bucket}/{key}"
-        head = self.head(bucket, key)
-        if head is None:
-            raise MissingObjectError(f"read {where}: there is no such object")
-        if head.size_bytes != size:
-            raise IntegrityError(f"{where} has {head.size_bytes} bytes, its manifest says {size}")
-        with _naming("fetch", bucket, key), open(part, "wb") as file:
-            file.truncate(size)
+        missing = part.missing()
+        if progress and part.etag:
+            progress(size - sum(end - start for start, end in missing))
 
-            def fetch(start: int) -> None:
-                end = min(start + RANGE_BYTES, size)
-                span = f"bytes={start}-{end - 1}"
-                _, block = self._get_object(Bucket=bucket, Key=key, Range=span, IfMatch=head.etag)
-                if len(block) != end - start:
-                    raise IntegrityError(f"{where}: {span} came with {len(block)} bytes")
-                os.pwrite(file.fileno(), block, start)
-                if progress:
-                    progress(len(block))
+        def fetch(span: tuple[int, int]) -> None:
+            self._fetch_range(part, bucket, key, span, size, progress)
 
-            with ThreadPoolExecutor(PARALLEL) as pool:
-                list(pool.map(fetch, range(0, size, RANGE_BYTES)))
-            os.fsync(file.fileno())
-        if (found := sha256_of(part)) != sha256:
-            part.unlink()
-            raise IntegrityError(f"{where} has SHA-256 {found}, its manifest says {sha256}")
+        if part.etag is None and missing:  # the first range tells the ETag, which pins all the others
+            fetch(missing.pop(0))
+        futures = [self._pool.submit(fetch, span) for span in missing]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        for future in futures:
+            future.cancel()
+        wait(futures)  # none may write when the file is closed
+        for future in futures:
+            if not future.cancelled():
+                future.result()
+        if (found := part.finish(sha256)) != sha256:
+            raise IntegrityError(f"s3://{bucket}/{key} has SHA-256 {found}, its manifest says {sha256}")
+
+    def _fetch_range(
+        self,
+        part: PartFile,
+        bucket: str,
+        key: str,
+        span: tuple[int, int],
+        size: int,
+        progress: Progress | None,
+    ) -> None:
+        """Also repeats what the SDK does not: the reading of a body that is cut off or stalls."""
+        start, end = span
+        where, wanted = f"s3://{bucket}/{key}", f"bytes={start}-{end - 1}"
+        pinned = {"IfMatch": part.etag} if part.etag else {}
+        for left in reversed(range(BODY_TRIES)):
+            with naming("fetch", bucket, key):
+                answer = self._s3.get_object(Bucket=bucket, Key=key, Range=wanted, **pinned)
+            total = int(answer["ContentRange"].rpartition("/")[2])
+            if total != size:
+                raise IntegrityError(f"{where} has {total} bytes, its manifest says {size}")
+            part.pin(answer["ETag"])
+            place = start
+            try:
+                with naming("fetch", bucket, key):
+                    while chunk := answer["Body"].read(CHUNK_BYTES):
+                        part.write(place, chunk)
+                        place += len(chunk)
+            except NoSpaceError:
+                raise
+            except StoreError:
+                if not left:
+                    raise
+                continue
+            if place != end:
+                raise IntegrityError(f"{where}: {wanted} came with {place - start} bytes")
+            part.keep(start)
+            if progress:
+                progress(end - start)
+            return
 
 
 def _checksum(body: bytes) -> dict[str, str]:
     return {"ChecksumSHA256": base64.b64encode(hashlib.sha256(body).digest()).decode()}
-
-
-def fsync_dir(path: Path) -> None:
-    """Make a rename in ``path`` survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

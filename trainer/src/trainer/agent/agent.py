@@ -74,6 +74,11 @@ class Agent:
         if self._session is not None:
             self._session.refresh()
 
+    def worker_pids(self) -> set[int]:
+        """All worker processes on this node; asked from the exporter's thread."""
+        session = self._session
+        return session.worker_pids() if session is not None else set()
+
     def _boot(self) -> Exit | None:
         node, document = self.node, self.node.document
         node.state.set("trainer_up", 1)
@@ -179,7 +184,7 @@ class Agent:
             # The node's root helper takes it out of its group. Where the group's minimum size needs it, the agent is
             # started again; the run has its result then and is not opened a second time.
             return self._goodbye(Exit.DONE)
-        bind(run=None, generation=None)
+        bind(run=None, generation=None, rank=None, step=None)
         return None
 
     def _goodbye(self, code: Exit) -> Exit:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,11 @@ def show(report: SelfCheckReport, state: NodeState) -> None:
     for figure in report.matmul:
         name = "trainer_selfcheck_matmul_tflops"
         state.set(name, figure.tflops_median, device=figure.device, dtype=figure.dtype)
+    for copy in report.memory:
+        name = "trainer_selfcheck_memory_bytes_per_second"
+        state.set(name, copy.gigabytes_per_second * 1e9, device=copy.device)
+    for verdict, count in Counter(finding.verdict for finding in report.findings).items():
+        state.set("trainer_selfcheck_findings", count, verdict=verdict)
     for finding in report.findings:
         if finding.verdict not in ("pass", "info"):
             get_logger().warning("selfcheck", **finding.model_dump(exclude_none=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import time
 from contextlib import ExitStack
@@ -35,9 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..obs.logs import configure, get_logger
+    from ..obs.logs import capture_logging, configure, get_logger
 
     configure()
+    capture_logging(logging.WARNING)
     with ExitStack() as at_the_end:  # the last lines are still sent
         try:
             return int(_run(arguments.document.resolve(), arguments.state_dir.resolve(), at_the_end))
@@ -71,6 +73,7 @@ def _run_as(
 ) -> Exit:
     from ..devices.metrics import DeviceMetrics
     from ..obs.exporter import Exporter, NodeState
+    from ..obs.host import HostMetrics
     from ..store import Store
     from .agent import Agent
     from .board import Board
@@ -101,14 +104,16 @@ def _run_as(
     )
     agent = Agent(node, imds, document_file)
     devices = DeviceMetrics.open(state, document.promise.accelerator)
+    host = HostMetrics(state, agent.worker_pids)
 
     def refresh() -> None:
         agent.refresh()
+        host.refresh()
         devices.refresh()
 
     signal.signal(signal.SIGTERM, agent.on_signal)
     signal.signal(signal.SIGINT, agent.on_signal)
-    exporter = Exporter(state, identity.address, document.metrics_port, refresh)
+    exporter = Exporter(state, identity.address, document.metrics_port, refresh, document.dcgm_names)
     try:
         return agent.run()
     finally:

@@ -16,6 +16,7 @@ from ..contracts.cluster import HourlyPrice
 from ..contracts.cost import LifeCycle, NodeHours, NodeUsage, RunCost, RunUsage
 from ..contracts.run import MemberReport
 from ..errors import ConfigurationError, StoreError
+from ..obs.exporter import NodeState
 from ..obs.logs import get_logger
 from .board import Board
 
@@ -122,6 +123,13 @@ def run_cost(usage: Mapping[str, NodeUsage]) -> RunCost | None:
             }
         ),
     )
+
+
+def show_cost(cost: RunCost | None, state: NodeState) -> None:
+    """As a metric; absent where the price of any node is not known, since a sum without it would be too low."""
+    known = cost is not None and cost.prices_as_of is not None and not cost.unpriced
+    state.set("trainer_run_cost_usd", cost.usd_low if cost and known else None, bound="low")
+    state.set("trainer_run_cost_usd", cost.usd_high if cost and known else None, bound="high")
 
 
 def describe_cost(cost: RunCost) -> str:

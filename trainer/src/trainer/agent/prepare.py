@@ -11,7 +11,7 @@ from ..contracts.node_document import NodeDocument
 from ..contracts.run import RunConfig
 from ..data.manifest import parse_name
 from ..data.mounted import open_mounted
-from ..data.sync import sync_dataset, version_dir
+from ..data.sync import stream_dir, sync_dataset, sync_for_stream, version_dir
 from ..disks.prepare import SCRATCH_FOLDER
 from ..errors import ConfigurationError
 from ..store import Store
@@ -26,11 +26,16 @@ def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Pat
     if location is None:
         known = ", ".join(sorted(document.datasets)) or "none"
         raise ConfigurationError(f'this stack has no dataset "{dataset.name}" (it has: {known})')
-    if location.read_path == "sync":
-        folder = version_dir(data_dir(document, state_dir), dataset.name, dataset.version)
-        sync_dataset(store, location, dataset.name, dataset.version, folder)
-    else:
+    root = data_dir(document, state_dir)
+    if location.read_path != "sync":
         open_mounted(store, location, dataset.name, dataset.version)
+    elif run.training.data == "stream":
+        folder = stream_dir(root, run.name) / "dataset"
+        window = run.training.stream_window_shards
+        sync_for_stream(store, location, dataset.name, dataset.version, folder, window)
+    else:
+        folder = version_dir(root, dataset.name, dataset.version)
+        sync_dataset(store, location, dataset.name, dataset.version, folder)
     return secrets
 
 

@@ -12,11 +12,11 @@ from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import ExitReport, StopReason, WorkerConfig
 from ..errors import Fault, StoreError
 from ..exit_codes import Exit
-from ..obs.logs import bind, get_logger
+from ..obs.logs import bind, get_logger, hide
 from . import generation as rules
 from . import uploads
 from .board import utc_now
-from .cost import UsageClock, seconds_before
+from .cost import UsageClock, all_usage, run_cost, seconds_before, show_cost
 from .ending import Ending
 from .events import Meter
 from .hours import trained_seconds
@@ -146,6 +146,7 @@ class Session:
         if self._unsent is not None:
             self._upload(self._unsent)
         reports = node.board.reports(run) | {node.instance_id: self.report}
+        show_cost(run_cost(all_usage(reports, self._earlier)), node.state)
         life_cycles = node.lifecycle.life_cycles(reports)
         if life_cycles is None:  # no answer: nobody is given up for it
             life_cycles = dict.fromkeys(reports, "InService")
@@ -196,7 +197,12 @@ class Session:
         if self._training is not None:
             self._training.workers.kill()
             self._training = None
+        self.node.state.clear("trainer_run_cost_usd")
         self.peers.look({})
+
+    def worker_pids(self) -> set[int]:
+        training = self._training
+        return training.workers.pids() if training is not None else set()
 
     def refresh(self) -> None:
         """Ages, at the moment of a scrape."""
@@ -241,6 +247,7 @@ class Session:
         error = done.exception()
         if error is None:
             self._secrets = done.result()
+            hide(self._secrets.redact)
             self._ready_since = time.monotonic()
         elif isinstance(error, StoreError) and self._prepare_tries < PREPARE_TRIES:
             get_logger().warning("preparation failed, trying again", error=str(error))

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ..bench.nccl import nccl_environment
 from ..contracts.node_document import NodeDocument
 from ..contracts.worker import (
     SAVE_FILE,
@@ -83,6 +84,9 @@ def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, st
     environment = cpu_environment(config.document, base)
     environment[OWNER_VARIABLE] = str(folder)
     environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
+    nodes = len(config.generation.members)
+    for name, value in nccl_environment(config.document.promise.efa_count, nodes).items():
+        environment.setdefault(name, value)
     interface = interface_of(config.generation.members[config.node_rank].address)
     if interface is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)

@@ -60,7 +60,7 @@ class Training:
         self._watchdog = Watchdog(self.node.pace, self.began)
         self.workers.start()
         state, n = self.node.state, self.generation.n
-        bind(generation=n)
+        bind(generation=n, rank=local_ranks(self.config)[0], step=None)
         state.set("trainer_generation", n)
         state.set("trainer_run_active", 1)
         state.clear("trainer_straggler_ratio")
@@ -105,6 +105,7 @@ class Training:
         if cause is not None and result.code == Exit.PEER_LOST:
             result = result.model_copy(update={"message": cause})
         self.node.state.set("trainer_run_active", 0)
+        self.meter.ended()
         get_logger().info("workers ended", code=result.code, reason=result.message, step=self.meter.step)
         return result
 
@@ -112,6 +113,7 @@ class Training:
         for event in self._tail.read():
             self.meter.take(event)
             self._watchdog.take(event, time.monotonic())
+            bind(step=self.meter.step)
             if event.kind == "straggler":
                 self._straggler(event)
 

@@ -33,7 +33,10 @@ class Watchdog:
         self._seen_at = self.began
 
     def take(self, event: WorkerEvent, now: float) -> None:
-        self._last, self._seen_at = event, now
+        self._seen_at = now
+        pausing = self._last is not None and self._last.kind == "pause" and self._last.reason == "eval"
+        if event.kind != "checkpoint" or not pausing:  # one that was saved meanwhile ends no evaluation
+            self._last = event
         if event.kind == "step":
             self._steps.append(event.seconds or 0.0)
 

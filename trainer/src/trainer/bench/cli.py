@@ -1,43 +1,237 @@
-"""``trainer bench matmul``: the self-check's benchmark by itself, with a longer budget."""
+"""``trainer bench matmul|memory|allreduce|dataloader``: the self-check's benchmarks by themselves, and the loader's."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..selfcheck.devices import Devices
+    from .report import BenchReport
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LARGEST_CPU = 8192  # of the CPU beside a GPU: its time box ends it earlier
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bench = subparsers.add_parser("bench", help="benchmarks of this machine")
     commands = bench.add_subparsers(dest="bench_command", metavar="COMMAND", required=True)
-    matmul = commands.add_parser(
+    matmul = _command(
+        commands,
         "matmul",
-        help="matrix products on all devices at once: TFLOPS, error, repeatability",
-        description="Random square matrices, the median of many runs, the error against float64 and bit equality "
-        "of the repeats. The size follows from the time budget, so that it ends on any machine.",
+        _matmul,
+        "matrix products on all devices at once: TFLOPS, error, repeatability",
+        "Random square matrices, the median of many runs, the error against float64, bit equality of the repeats and "
+        "of the GPUs, clocks and power meanwhile. The size follows from the time budget, so that it ends on any "
+        "machine. Beside a GPU the CPU is measured too.",
     )
     matmul.add_argument("--seconds", type=float, default=3.0, help="time budget a dtype (default: 3)")
+    matmul.add_argument("--dtype", action="append", choices=DTYPES, help="default: all that the device has")
     matmul.add_argument(
-        "--dtype", action="append", choices=["fp32", "tf32", "fp16", "bf16"], help="default: all that apply"
+        "--warm-up", type=float, metavar="SECONDS", help="default: 5 on GPUs, 30 is a real verdict's"
     )
-    matmul.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-    matmul.set_defaults(run=run)
+    memory = _command(
+        commands,
+        "memory",
+        _memory,
+        "a copy within the memory of all devices at once, GB/s read and written",
+        "At least 512 MiB and four times the L2 cache on a GPU, 64 to 256 MiB on a CPU; the copy is compared.",
+    )
+    memory.add_argument("--seconds", type=float, default=2.0, help="time budget (default: 2)")
+    allreduce = _command(
+        commands,
+        "allreduce",
+        _allreduce,
+        "the sum over all devices: GB/s of bus bandwidth, exactness, NCCL's network",
+        "A process a device over NCCL, or two processes over gloo on a CPU; under torchrun over all its ranks, also "
+        "of several nodes: rank 0 reports. Held to 60 % of what NICs and NVLink allow, at 1 GB and more.",
+    )
+    allreduce.add_argument("--seconds", type=float, default=2.0, help="time budget a size (default: 2)")
+    allreduce.add_argument(
+        "--size", action="append", type=_size, metavar="SIZE", help="message, as 64M or 1G (default: several)"
+    )
+    allreduce.add_argument(
+        "--efa-count", type=int, default=0, help="EFA interfaces that NCCL must use (default: 0)"
+    )
+    loader = _command(
+        commands,
+        "dataloader",
+        _dataloader,
+        "samples a second of a dataset folder, and the wait for them",
+        "Reads the training split as a training does. With --step-ms the time that a step would compute is slept, and "
+        "the share of time spent waiting for data is told: below 5 % is good, above 15 % data is the bottleneck.",
+    )
+    loader.add_argument("folder", type=Path, help="a synced version, with its manifest.json")
+    loader.add_argument("--seconds", type=float, default=5.0, help="time budget (default: 5)")
+    loader.add_argument("--batch-size", type=int, default=64, help="samples a batch (default: 64)")
+    loader.add_argument(
+        "--workers", type=int, default=0, help="loader processes; 0: none beside this one (default)"
+    )
+    loader.add_argument(
+        "--step-ms", type=float, default=0.0, help="what a step computes (default: 0, full speed)"
+    )
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    measure: Callable[[argparse.Namespace], BenchReport | None],
+    summary: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=summary, description=description)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="also write the figures as Prometheus text"
+    )
+    parser.set_defaults(run=run, measure=measure)
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..selfcheck.devices import torch_devices
-    from ..selfcheck.matmul import figures
-    from ..selfcheck.render import matmul_table
+    report: BenchReport | None = arguments.measure(arguments)
+    if report is None:  # another rank reports
+        return 0
+    from ..selfcheck.render import console
+    from .report import show, write_prometheus
 
-    devices = torch_devices()
-    measured = figures(devices, arguments.seconds, arguments.dtype, None)
+    if arguments.prometheus is not None:
+        write_prometheus(report, arguments.prometheus)
     if arguments.json:
-        print(
-            json.dumps(
-                [figure.model_dump(mode="json", by_alias=True, exclude_none=True) for figure in measured]
-            )
-        )
+        print(report.to_json(), end="")
     else:
-        from rich.console import Console
+        show(report, console())
+    return report.exit_code
 
-        Console().print(matmul_table(measured))
-    return 0
+
+def _matmul(arguments: argparse.Namespace) -> BenchReport:
+    from ..devices.nvml import Nvml
+    from ..devices.sampler import Sampler
+    from ..selfcheck.matmul import judge, judge_load
+    from ..selfcheck.torch_build import TorchDevice, torch_devices
+    from .compare import against_cpu
+    from .figures import choose_dtypes, load_by_device, load_figures, matmul_figures
+    from .matmul import measure
+    from .report import BenchReport
+
+    began = time.monotonic()
+    devices, _ = torch_devices()
+    on_gpu, readings = devices[0].device != "cpu", _nvml().readings
+    dtypes = choose_dtypes(devices[0], arguments.dtype)
+    warm_up = arguments.warm_up if arguments.warm_up is not None else 5.0 if on_gpu else 0.0
+    with Sampler(Nvml if readings else None) as sampler:
+        measured = measure([device.device for device in devices], dtypes, arguments.seconds, warm_up)
+    figures, load = matmul_figures(measured, devices, readings, {}), load_figures(sampler.loads)
+    compared = []
+    if on_gpu:
+        cores, cpu = os.cpu_count() or 1, TorchDevice("cpu", "all cores")
+        found = measure(["cpu"], ["fp32"], arguments.seconds, largest=LARGEST_CPU)
+        compared = against_cpu(figures, matmul_figures(found, [cpu], (), {})[0], cores)
+    return BenchReport(
+        name="matmul",
+        seconds=time.monotonic() - began,
+        findings=judge(figures, {}, "full", load_by_device(load, devices, readings)) + judge_load(load),
+        matmul=figures,
+        load=load,
+        against_cpu=compared,
+    )
+
+
+def _memory(arguments: argparse.Namespace) -> BenchReport:
+    from ..selfcheck.bandwidth import judge_memory
+    from ..selfcheck.torch_build import torch_devices
+    from .figures import memory_figures
+    from .memory import measure_memory
+    from .report import BenchReport
+
+    began = time.monotonic()
+    devices, _ = torch_devices()
+    measured = measure_memory([device.device for device in devices], arguments.seconds)
+    figures = memory_figures(measured, devices, _nvml().readings)
+    return BenchReport(
+        name="memory", seconds=time.monotonic() - began, findings=judge_memory(figures), memory=figures
+    )
+
+
+def _allreduce(arguments: argparse.Namespace) -> BenchReport | None:
+    from ..errors import ConfigurationError
+    from ..selfcheck.bandwidth import judge_allreduce
+    from ..selfcheck.torch_build import torch_devices
+    from .allreduce import default_sizes, measure_allreduce, measure_as_rank, under_torchrun
+    from .figures import allreduce_figures
+    from .network import efa_gigabytes_per_second
+    from .report import BenchReport
+
+    began = time.monotonic()
+    devices, _ = torch_devices()
+    sizes = arguments.size or default_sizes(devices[0].device)
+    if under_torchrun(os.environ):
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        device = "cpu" if devices[0].device == "cpu" else f"cuda:{local}"
+        measured = measure_as_rank(device, sizes, arguments.seconds, os.environ)
+        if os.environ["RANK"] != "0":
+            return None
+    else:
+        if len(devices) < 2 and devices[0].device != "cpu":
+            raise ConfigurationError(
+                "there is one GPU: nothing to reduce over; run it with torchrun on several nodes"
+            )
+        measured = measure_allreduce([device.device for device in devices], sizes, arguments.seconds)
+    efa = efa_gigabytes_per_second()
+    figures = allreduce_figures(measured, devices, _nvml().readings, efa[1] if efa else None)
+    return BenchReport(
+        name="allreduce",
+        seconds=time.monotonic() - began,
+        findings=judge_allreduce(figures, measured.nccl, arguments.efa_count),
+        allreduce=figures,
+    )
+
+
+def _dataloader(arguments: argparse.Namespace) -> BenchReport:
+    from ..data.verify import local_manifest
+    from ..selfcheck.torch_build import torch_devices
+    from .dataloader import measure_loader
+    from .report import BenchReport, LoaderFigure
+
+    manifest = local_manifest(arguments.folder)
+    devices, _ = torch_devices()
+    step = arguments.step_ms / 1000
+    began = time.monotonic()
+    found = measure_loader(
+        arguments.folder, arguments.batch_size, arguments.workers, devices[0].device, arguments.seconds, step
+    )
+    figure = LoaderFigure(
+        dataset=f"{manifest.name}@{manifest.version}",
+        batch_size=found.batch_size,
+        workers=found.workers,
+        batches=found.batches,
+        samples_per_second=found.samples_per_second,
+        bytes_per_second=found.samples_per_second * found.sample_bytes,
+        step_seconds=step,
+        data_wait_ratio=found.wait_ratio,
+    )
+    return BenchReport(name="dataloader", seconds=time.monotonic() - began, loader=figure)
+
+
+def _nvml() -> Devices:
+    """This machine's GPUs as NVML tells them; empty where it tells nothing."""
+    from ..selfcheck.devices import check_devices
+    from ..selfcheck.view import Host
+
+    return check_devices(None, Host())[1]
+
+
+def _size(text: str) -> int:
+    number, unit = (text[:-1], SIZE_UNITS[text[-1].upper()]) if text[-1:].upper() in SIZE_UNITS else (text, 1)
+    try:
+        size = int(number) * unit
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f'"{text}": a size such as 64M or 1G')
+    return size

@@ -57,6 +57,10 @@ def run_selfcheck(run: str, instance_id: str) -> str:
     return f"runs/{run}/selfcheck/{instance_id}.json"
 
 
+def run_selfchecks(run: str) -> str:
+    return f"runs/{run}/selfcheck/"
+
+
 def run_logs(run: str) -> str:
     return f"runs/{run}/logs/"
 
@@ -72,6 +76,11 @@ def checkpoints(run: str) -> str:
 
 def checkpoint(run: str, step: int, file_name: str) -> str:
     return f"runs/{run}/checkpoints/step-{step:08d}/{file_name}"
+
+
+def checkpoint_probe(run: str, generation: int) -> str:
+    """Written, read and deleted before the first step; below checkpoints, where nodes may delete."""
+    return f"runs/{run}/checkpoints/probe-g{generation:04d}"
 
 
 def latest(run: str) -> str:

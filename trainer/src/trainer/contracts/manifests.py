@@ -15,15 +15,24 @@ class Shard(Document):
     split: str = "train"
 
 
-class DatasetManifest(Document):
+class DatasetFacts(Document):
+    """What cannot be read from the shards themselves; ``dataset.json`` in a folder that is to be published."""
+
+    classes: int | None = None  # images: labels are 0 .. classes - 1
+    class_names: list[str] = Field(default_factory=list)  # in label order, where they have names
+    vocabulary: int | None = Field(default=None, gt=0)  # tokens: they are 0 .. vocabulary - 1
+    sequence_length: int | None = Field(default=None, gt=0)  # tokens: what a model sees of one sample
+    separator: int | None = Field(default=None, ge=0)  # the token after each document; none: not marked
+
+
+class DatasetManifest(DatasetFacts):
     """``datasets/<name>/<version>/manifest.json``."""
 
     schema_version: int = 1
     name: str
     version: str
-    format: str  # "npz-classification-v1": images uint8 [n, c, h, w], labels int64 [n]
-    classes: int | None = None
-    sample_shape: list[int] = Field(default_factory=list)
+    format: str  # see `trainer.data.manifest`
+    sample_shape: list[int] = Field(default_factory=list)  # images: [c, h, w]; tokens: [sequence_length + 1]
     shards: list[Shard] = Field(min_length=1)
 
 

@@ -101,6 +101,7 @@ class NodeDocument(ProgramDocument):
     metric_namespace: str = "GpuTraining"  # CloudWatch namespace of the counts behind the alarms
     log_group: str
     metrics_port: int = Field(default=9400, ge=1024, le=65535)
+    dcgm_names: bool = False  # GPU series under dcgm-exporter's names as well
     training_port: int = Field(default=29500, ge=1024, le=65535)  # torchrun's master port, members only
     scratch: Scratch | None = None  # None: no instance store, or nobody uses it
     lustre_key: str | None = None  # object in the artifacts bucket that says how the file system is mounted

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from .base import Document, NodesDocument
 from .cost import NodeUsage, RunCost
@@ -17,6 +17,32 @@ class CheckpointSettings(Document):
     keep: int = Field(default=2, ge=2)
 
 
+Schedule = Literal["constant", "cosine", "linear", "one-cycle"]
+
+
+class AugmentSettings(Document):
+    """Of training images; each draw is a function of seed, step and sample."""
+
+    flip: bool = False  # left to right, every second one
+    crop_pixels: int = Field(default=0, ge=0)  # shifted by up to so many pixels, black where nothing was
+
+
+def _kind_only(given: object) -> object:
+    return {"kind": given} if isinstance(given, str) else given
+
+
+class ParallelSettings(Document):
+    """How ranks divide the work; ``parallel: fsdp`` is short for ``parallel: {kind: fsdp}``."""
+
+    kind: Literal["ddp", "fsdp"] = "ddp"  # each rank has the whole model, or a shard of each of its tensors
+    data: int | None = Field(
+        default=None, gt=0
+    )  # ranks that share the global batch; none: as many as there are
+    tensor: int = Field(
+        default=1, gt=0
+    )  # ranks that share each layer (the model gpt); data then shards as fsdp
+
+
 class TrainingConfig(Document):
     """One training; every number that changes the result is here."""
 
@@ -24,18 +50,43 @@ class TrainingConfig(Document):
     model_args: dict[str, float | int | str | bool] = Field(default_factory=dict)
     user_wheel: str | None = None  # object name below releases/user/
     dataset: str = Field(pattern=r"^[a-z0-9-]+@[A-Za-z0-9._-]+$")  # name@version
+    # sync: every node copies the dataset first; stream: it fetches shards while it trains, a window of them at a time,
+    # and samples are mixed within a window only. Both are exact at any world size; they are not the same order.
+    data: Literal["sync", "stream"] = "sync"
+    stream_window_shards: int = Field(default=8, gt=0)
     epochs: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, gt=0)
     global_batch_size: int = Field(default=64, gt=0)  # samples an optimizer step, over all ranks
     gradient_accumulation: int = Field(default=1, gt=0)
     learning_rate: float = Field(default=1e-3, gt=0)
-    schedule: Literal["constant", "cosine"] = "cosine"
+    # After the warm-up: constant, falling to 0 as half a cosine or as a line; one-cycle is PyTorch's OneCycleLR, which
+    # rises for warmupSteps (0: three tenths of the steps).
+    schedule: Schedule = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)  # of adamw
+    momentum: float = Field(default=0.9, ge=0, lt=1)  # of sgd, Nesterov's; 0: none
+    weight_decay: float = Field(default=0.01, ge=0)  # of matrices and convolutions, not of biases and norms
+    label_smoothing: float = Field(default=0, ge=0, lt=1)  # while training; evaluation goes without
+    augment: AugmentSettings = AugmentSettings()
     clip_norm: float | None = Field(
         default=None, gt=0
     )  # largest norm of the whole gradient; none: not clipped
     seed: int = 0
+    # A loss or gradient that is no number: stop ends the run; skip leaves the step out, after nonFiniteLimit of them in
+    # a row goes back to the last checkpoint once, and then ends the run.
+    non_finite: Literal["stop", "skip"] = "stop"
+    non_finite_limit: int = Field(default=5, gt=0)
+    activation_checkpointing: bool = (
+        False  # compute blocks again for the backward pass instead of keeping them
+    )
+    compile: bool = False  # torch.compile; where it fails the run goes on without it and says so
+    # auto: where memory runs out before the first step, micro-batches are halved until they fit, on all ranks alike.
+    micro_batch: Literal["fixed", "auto"] = "fixed"
+    parallel: Annotated[ParallelSettings, BeforeValidator(_kind_only)] = ParallelSettings()
+    # Weights that a fresh start begins with: run:NAME (its best checkpoint), or a .pt or .safetensors file.
+    init_from: str | None = None
+    init_strict: bool = True  # false: what does not fit is left as it was built, and told
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     eval_every_steps: int = Field(default=0, ge=0)  # 0: only at the end
     checkpoint: CheckpointSettings = CheckpointSettings()

@@ -27,7 +27,17 @@ WORKER_FILE = "worker.json"
 # regroup: the world grows; limit: the run has trained as long as it may
 StopReason = Literal["notice", "user", "sigterm", "regroup", "limit"]
 EventKind = Literal[
-    "started", "fallback", "step", "pause", "eval", "checkpoint", "straggler", "stopped", "finished", "error"
+    "started",
+    "fallback",
+    "note",
+    "step",
+    "pause",
+    "eval",
+    "checkpoint",
+    "straggler",
+    "stopped",
+    "finished",
+    "error",
 ]
 
 
@@ -46,14 +56,21 @@ class WorkerEvent(Document):
 
     started     step and samples to go on from (0 at a fresh start), world_size, total_steps, message
     fallback    step of a checkpoint that was not usable, message (why)
+    note        message: what the training does otherwise than one might expect; step where it applies
     step        step (counted from 1), loss (mean over the global batch; null and non_finite if no number),
+                skipped (true: no weight was changed, for the loss or the gradient is no number or fp16 overflowed),
                 samples (consumed by all ranks since the run's first step), seconds (the whole step),
                 data_wait_seconds (part of it spent waiting for data; largest of all ranks), learning_rate,
-                sample_sum (sum of the numbers of all samples of the step, over all ranks)
+                sample_sum (sum of the numbers of all samples of the step, over all ranks); where they apply:
+                tokens (as samples, of sequence models), grad_norm (of the whole gradient, before clipping),
+                mfu (ratio; null or left out where the device's peak is not known), device_peak_bytes (most device
+                memory that torch had allocated on this rank since the start)
     pause       step, reason (save, eval): no step for a while, and that is no hang; written by every rank
-    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits), seconds, best
-    checkpoint  step, seconds (from the step's end to the moved pointer), size_bytes and sha256 (of the state
-                file), reason (periodic, best, final, or the reason of a stop)
+    eval        step, eval_loss, eval_accuracy (0 to 1; null where the model returns no logits [b, classes]), of tokens
+                eval_perplexity, seconds, best
+    checkpoint  step, seconds (from the step's end to the moved pointer), stopped_seconds (part of it in which the loop
+                stood still; told beside later steps, whose numbers may be higher), size_bytes (of all files), sha256
+                (of the first one), reason (periodic, requested, best, final, or the reason of a stop)
     straggler   step, slow_rank, ratio (its own work per step to the median of all ranks); rank 0 only
     stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
     finished    step, epochs, first_loss and last_loss (mean of the first and last tenth of all the run's
@@ -66,11 +83,16 @@ class WorkerEvent(Document):
     step: int | None = None
     loss: float | None = None
     non_finite: bool | None = None
+    skipped: bool | None = None
     samples: int | None = None
     seconds: float | None = None
     data_wait_seconds: float | None = None
     learning_rate: float | None = None
     sample_sum: int | None = None
+    tokens: int | None = None
+    grad_norm: float | None = None
+    mfu: float | None = None
+    device_peak_bytes: int | None = None
     slow_rank: int | None = None
     ratio: float | None = None
     world_size: int | None = None
@@ -80,7 +102,9 @@ class WorkerEvent(Document):
     last_loss: float | None = None
     eval_loss: float | None = None
     eval_accuracy: float | None = None
+    eval_perplexity: float | None = None
     best: bool | None = None
+    stopped_seconds: float | None = None
     size_bytes: int | None = None
     sha256: str | None = None
     reason: str | None = None

@@ -12,14 +12,24 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..contracts.manifests import DatasetManifest
-from .manifest import map_array
-from .order import GlobalOrder
+from .formats import KINDS, ImageShard, Kind, TokenShard, open_shard
+from .order import GlobalOrder, WindowedOrder
 
 
 class Batch(NamedTuple):
-    images: torch.Tensor  # uint8 [n, c, h, w]
-    labels: torch.Tensor  # int64 [n]
+    inputs: torch.Tensor  # images: uint8 [n, c, h, w]; tokens: int64 [n, sequence_length]
+    targets: (
+        torch.Tensor
+    )  # images: int64 [n]; tokens: int64 [n, sequence_length], each the token after its input
     numbers: torch.Tensor  # int64 [n]: which samples of the split these are, told by whoever read them
+
+    @property
+    def images(self) -> torch.Tensor:
+        return self.inputs
+
+    @property
+    def labels(self) -> torch.Tensor:
+        return self.targets
 
 
 @dataclass(frozen=True)
@@ -28,23 +38,30 @@ class DatasetInfo:
 
     name: str
     version: str
-    classes: int
-    sample_shape: tuple[int, ...]  # (channels, height, width)
+    classes: int  # different targets that there are: classes of images, the vocabulary of tokens
+    sample_shape: tuple[int, ...]  # of one sample's inputs: (channels, height, width) or (sequence_length,)
     train_samples: int
     test_samples: int
+    kind: Kind = "images"
+    vocabulary: int | None = None  # tokens are 0 .. vocabulary - 1; none: images
+    sequence_length: int | None = None  # tokens of one sample's inputs; none: images
 
 
 def dataset_info(manifest: DatasetManifest) -> DatasetInfo:
     def count(split: str) -> int:
         return sum(shard.samples for shard in manifest.shards if shard.split == split)
 
+    length = manifest.sequence_length
     return DatasetInfo(
         name=manifest.name,
         version=manifest.version,
-        classes=manifest.classes or 1,
-        sample_shape=tuple(manifest.sample_shape),
+        classes=manifest.vocabulary or manifest.classes or 1,
+        sample_shape=tuple(manifest.sample_shape) if length is None else (length,),
         train_samples=count("train"),
         test_samples=count("test"),
+        kind=KINDS[manifest.format],
+        vocabulary=manifest.vocabulary,
+        sequence_length=length,
     )
 
 
@@ -54,14 +71,24 @@ class ShardedSplit(Dataset[Batch]):
     The index is a numpy array: lists of Python objects would be copied page by page into every worker.
     """
 
-    def __init__(self, folder: str | Path, manifest: DatasetManifest, split: str) -> None:
-        shards = [shard for shard in manifest.shards if shard.split == split]
-        self._paths = [Path(folder) / shard.name for shard in shards]
-        self._ends = np.cumsum([shard.samples for shard in shards], dtype=np.int64)
-        self._maps: dict[int, tuple[Any, Any]] = {}
+    def __init__(
+        self, folder: str | Path, manifest: DatasetManifest, split: str, window_shards: int | None = None
+    ) -> None:
+        """``window_shards``: samples are mixed within so many shards at a time; none: all with all."""
+        self._folder, self._manifest, self._window_shards = Path(folder), manifest, window_shards
+        self._shards = [shard for shard in manifest.shards if shard.split == split]
+        self._ends = np.cumsum([shard.samples for shard in self._shards], dtype=np.int64)
+        self._open: dict[int, ImageShard | TokenShard] = {}
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
+
+    def order(self, global_batch: int, seed: int) -> GlobalOrder:
+        """In which its samples are read."""
+        if self._window_shards is None:
+            return GlobalOrder(len(self), global_batch, seed)
+        samples = tuple(shard.samples for shard in self._shards)
+        return WindowedOrder(len(self), global_batch, seed, samples, self._window_shards)
 
     def __getitem__(self, index: int) -> Batch:
         return self.take(np.array([index]))
@@ -71,21 +98,38 @@ class ShardedSplit(Dataset[Batch]):
         return self.take(np.asarray(indices, dtype=np.int64))
 
     def take(self, indices: np.ndarray[Any, np.dtype[np.int64]]) -> Batch:
-        """The samples of the given numbers, in that order."""
+        """The samples of the given numbers (0 <= number < len), in that order."""
         shard_of = np.searchsorted(self._ends, indices, side="right")
-        images: list[Any] = [None] * len(indices)
-        labels = np.empty(len(indices), dtype=np.int64)
-        for place, (shard, index) in enumerate(zip(shard_of.tolist(), indices.tolist(), strict=True)):
-            shard_images, shard_labels = self._arrays(shard)
-            row = index - (int(self._ends[shard - 1]) if shard else 0)
-            images[place], labels[place] = shard_images[row], shard_labels[row]
-        return Batch(torch.from_numpy(np.stack(images)), torch.from_numpy(labels), torch.from_numpy(indices))
+        order = np.argsort(shard_of, kind="stable")  # each shard is asked once, for all its samples
+        shards, firsts = np.unique(shard_of[order], return_index=True)
+        inputs: Any = None
+        targets: Any = None
+        for shard, places in zip(shards.tolist(), np.split(order, firsts[1:]), strict=True):
+            rows = indices[places] - (int(self._ends[shard - 1]) if shard else 0)
+            some_inputs, some_targets = self._shard(shard).take(rows)
+            if inputs is None:
+                inputs = np.empty((len(indices), *some_inputs.shape[1:]), some_inputs.dtype)
+                targets = np.empty((len(indices), *some_targets.shape[1:]), some_targets.dtype)
+            inputs[places], targets[places] = some_inputs, some_targets
+        return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(indices))
 
-    def _arrays(self, shard: int) -> tuple[Any, Any]:
-        if shard not in self._maps:
-            path = self._paths[shard]
-            self._maps[shard] = (map_array(path, "images"), map_array(path, "labels"))
-        return self._maps[shard]
+    def _shard(self, shard: int) -> ImageShard | TokenShard:
+        if shard not in self._open:
+            self._open[shard] = open_shard(self._folder / self._shards[shard].name, self._manifest)
+        return self._open[shard]
+
+
+def make_split(
+    folder: str | Path, manifest: DatasetManifest, split: str, window_shards: int | None = None
+) -> ShardedSplit:
+    """``train`` or ``test`` of a version that lies in ``folder``, images or tokens; an absent one has no sample."""
+    return ShardedSplit(folder, manifest, split, window_shards)
+
+
+class StepSamples(list[int]):
+    """The samples of one micro-batch, and the step it is of, which a streamed split fetches ahead by."""
+
+    step: int = 0
 
 
 class StepSampler(Sampler[list[int]]):
@@ -108,7 +152,9 @@ class StepSampler(Sampler[list[int]]):
         for step in range(self._first, self._total):
             batch = self._order.rank_batch(step, self._rank, self._world)
             for micro in np.array_split(batch, self._accumulation):
-                yield micro.tolist()
+                samples = StepSamples(micro.tolist())
+                samples.step = step
+                yield samples
 
 
 def _ignore_sigterm(_worker: int) -> None:

@@ -6,34 +6,55 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..contracts.manifests import DatasetManifest, Shard
+from pydantic import ValidationError
+
+from ..contracts.manifests import DatasetFacts, DatasetManifest, Shard
 from ..contracts.node_document import DatasetLocation
 from ..errors import ConfigurationError
 from ..store import Progress, Store, sha256_of
-from .manifest import FORMAT, MANIFEST, DatasetName, check_shard, object_key
+from .formats import SUFFIXES, check_shard
+from .manifest import IMAGES, MANIFEST, DatasetName, object_key
+from .pack import FACTS
 
-SHARD_NAME = re.compile(r"(?P<split>train|test)-[A-Za-z0-9._-]+\.npz")
+SHARD_NAME = re.compile(r"(?P<split>train|test)-[A-Za-z0-9._-]+\.np[yz]")
 PARALLEL_SHARDS = 4
 
 
-def describe(source: Path, name: DatasetName, classes: int | None = None) -> DatasetManifest:
-    """The manifest of a folder of shards ``train-*.npz`` and ``test-*.npz``; reads and hashes every shard.
+def read_facts(source: Path) -> DatasetFacts:
+    """``dataset.json`` of a folder of shards; none there: no facts. Raises ConfigurationError."""
+    path = source / FACTS
+    try:
+        return DatasetFacts.from_json(path.read_bytes())
+    except FileNotFoundError:
+        return DatasetFacts()
+    except (OSError, ValidationError) as error:
+        raise ConfigurationError(f"{path}: {' '.join(str(error).split())}") from error
 
-    ``classes`` None: the highest label found, plus one. Raises ConfigurationError for a folder that holds no
-    training shards or a file that is none, DatasetError for a shard that is not in the format.
+
+def describe(source: Path, name: DatasetName, facts: DatasetFacts | None = None) -> DatasetManifest:
+    """The manifest of a folder of shards, images (``.npz``) or tokens (``.npy``); reads and hashes every shard.
+
+    ``facts`` None: those of the folder's ``dataset.json``. Classes or vocabulary not given: the highest label or
+    token found, plus one. Raises ConfigurationError for a folder that holds no training shards, shards of both
+    formats or a file that is none, DatasetError for a shard that is not in the format.
     """
     if not source.is_dir():
         raise ConfigurationError(f"{source} is not a folder; give the folder that holds the shards")
-    paths = sorted(path for path in source.iterdir() if not path.name.startswith("."))
+    facts = facts or read_facts(source)
+    paths = sorted(path for path in source.iterdir() if not path.name.startswith(".") and path.name != FACTS)
     shards, shapes, highest = [], {}, 0
     for path in paths:
         match = SHARD_NAME.fullmatch(path.name)
         if match is None:
             raise ConfigurationError(
-                f"{path}: a shard is named train-*.npz or test-*.npz; move this file away"
+                f"{path}: a shard is named train-*.npz or test-*.npz (tokens: .npy); move this file away"
             )
-        samples, shapes[path.name], label = check_shard(path, classes)
-        highest = max(highest, label)
+        if path.suffix != paths[0].suffix:
+            raise ConfigurationError(
+                f"{path}: a dataset is of images (.npz) or of tokens (.npy), not of both"
+            )
+        samples, shapes[path.name], value = check_shard(path, facts)
+        highest = max(highest, value)
         shards.append(
             Shard(
                 name=path.name,
@@ -44,18 +65,22 @@ def describe(source: Path, name: DatasetName, classes: int | None = None) -> Dat
             )
         )
     if not any(shard.split == "train" for shard in shards):
-        raise ConfigurationError(f"{source} holds no train-*.npz shard")
+        raise ConfigurationError(f"{source} holds no train-*.npz or train-*.npy shard")
     first = shapes[shards[0].name]
     for shard_name, shape in shapes.items():
         if shape != first:
             raise ConfigurationError(
                 f"{source / shard_name}: sample shape {shape}, the first shard's is {first}"
             )
+    shard_format = SUFFIXES[paths[0].suffix]
+    bound = "classes" if shard_format == IMAGES else "vocabulary"
+    if getattr(facts, bound) is None:
+        facts = facts.model_copy(update={bound: highest + 1})
     return DatasetManifest(
+        **facts.model_dump(),
         name=name.name,
         version=name.version,
-        format=FORMAT,
-        classes=highest + 1 if classes is None else classes,
+        format=shard_format,
         sample_shape=first,
         shards=shards,
     )

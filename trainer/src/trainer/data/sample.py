@@ -1,4 +1,7 @@
-"""The sample dataset ``shapes``: coloured shapes on a noisy ground, the same bytes for the same seed."""
+"""Two sample datasets that small models learn in minutes, the same bytes for the same seed.
+
+``shapes``: coloured shapes on a noisy ground. ``sums``: sentences of arithmetic, byte by byte.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..contracts.manifests import DatasetFacts
+from .importing import text_facts, tokens_of
+from .pack import FACTS, TokenPacker
 
 CLASSES = ("circle", "square", "triangle", "cross", "ring", "stripes")
 SIZE_PIXELS = 24
@@ -56,4 +63,40 @@ def make_sample(target: Path, samples: int = 4096, test_samples: int = 512, seed
             path = target / f"{split}-{shard:05d}.npz"
             np.savez(path, images=images_of(labels, rng), labels=labels)
             files.append(path)
+    (target / FACTS).write_text(DatasetFacts(classes=len(CLASSES), class_names=list(CLASSES)).to_json())
     return files
+
+
+_NUMBERS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"),
+    *("nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+)
+_OPERATIONS = {"plus": np.add, "minus": np.subtract, "times": np.multiply}
+DOCUMENT_SENTENCES = 8
+
+
+def _document(rng: np.random.Generator) -> bytes:
+    """Sentences such as ``seven minus two is five.``, each true."""
+    lines = []
+    while len(lines) < DOCUMENT_SENTENCES:
+        name = str(rng.choice(list(_OPERATIONS)))
+        a, b = (int(value) for value in rng.integers(0, 9, 2))
+        result = int(_OPERATIONS[name](a, b))
+        if 0 <= result < len(_NUMBERS):
+            lines.append(f"{_NUMBERS[a]} {name} {_NUMBERS[b]} is {_NUMBERS[result]}.")
+    return "\n".join(lines).encode()
+
+
+def make_text_sample(
+    target: Path, samples: int = 4096, test_samples: int = 512, seed: int = 0, sequence_length: int = 64
+) -> None:
+    """Write ``train-*.npy`` and ``test-*.npy`` with so many windows of ``sequence_length`` tokens."""
+    packer = TokenPacker(target, sequence_length=sequence_length)
+    for split, count in (("train", samples), ("test", test_samples)):
+        rng = np.random.default_rng([seed, 0 if split == "train" else 1])
+        left = count * sequence_length + 1
+        while left > 0:
+            tokens = tokens_of(_document(rng))[:left]  # exactly as many windows as were asked for
+            packer.add(split, tokens)
+            left -= len(tokens)
+    packer.finish(text_facts(sequence_length))

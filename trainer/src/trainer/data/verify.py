@@ -7,7 +7,8 @@ from pathlib import Path
 from ..contracts.manifests import DatasetManifest
 from ..errors import DatasetError
 from ..store import sha256_of
-from .manifest import MANIFEST, check_shard, parse_manifest
+from .formats import check_shard
+from .manifest import MANIFEST, parse_manifest
 
 
 def local_manifest(folder: str | Path) -> DatasetManifest:
@@ -37,7 +38,7 @@ def verify_dataset(folder: str | Path) -> list[str]:
             faults.append(f"shard {shard.name} has SHA-256 {found}, published was {shard.sha256}")
         else:
             try:
-                samples, shape, _ = check_shard(path, manifest.classes)
+                samples, shape, _ = check_shard(path, manifest)
             except DatasetError as error:
                 faults.append(f"shard {shard.name}: {error}")
                 continue

@@ -77,6 +77,11 @@ class XidReader:
             os.lseek(descriptor, 0, os.SEEK_END)
         return cls(descriptor)
 
+    @property
+    def available(self) -> bool:
+        """False once the log cannot be read any more."""
+        return not self._over
+
     def new(self) -> list[Xid]:
         lines = (self._rest + self._read()).split(b"\n")
         self._rest = lines.pop()[-READ_BYTES:]

@@ -1,1 +1,1 @@
-"""Models: one built in, and anything that a user's wheel brings."""
+"""Models: a few built in, and anything that a user's wheel brings."""

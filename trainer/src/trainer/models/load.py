@@ -3,14 +3,21 @@
 The contract of a user's model, all of it:
 
 - ``factory(dataset, **model_args) -> torch.nn.Module``. ``dataset`` is a ``trainer.data.dataset.DatasetInfo``
-  (classes, sample_shape (c, h, w), numbers of samples); ``model_args`` are the run's, as they stand there.
-- ``forward(images)`` takes float32 [b, c, h, w] in 0..1 and returns logits [b, classes].
-- Optionally a method ``loss(outputs, targets)`` that returns a scalar mean over the batch; ``targets`` are
-  int64 [b]. Without it the loss is cross-entropy. With it ``forward`` may return what it likes; evaluation
-  reports an accuracy only where that is logits [b, classes].
+  (kind "images" or "tokens", classes, sample_shape, vocabulary, sequence_length, numbers of samples);
+  ``model_args`` are the run's, as they stand there.
+- Images: ``forward(images)`` takes float32 [b, c, h, w] in 0..1 and returns logits [b, classes].
+- Tokens: ``forward(tokens)`` takes int64 [b, t] and returns logits [b, t, vocabulary], where those at a place
+  depend on no later token.
+- Optionally a method ``loss(outputs, targets)`` that returns a scalar mean over the targets; ``targets`` are
+  int64 [b], of tokens [b, t]. Without it the loss is cross-entropy. With it ``forward`` may return what it likes;
+  evaluation reports an accuracy only where that is logits [b, classes].
+- A target of -100 counts for nothing; a loss is a mean over the others (`IGNORED`).
+- Optionally a method ``blocks()`` that returns the modules that repeat, in their order: activation checkpointing
+  and FSDP take them as units. Optionally ``training_flops()``, of one sample forward and backward, for MFU; without
+  it the operations are counted.
 - Everything the module keeps between steps is in its ``state_dict``: that is what a checkpoint holds.
 - The result does not depend on how many ranks share a global batch, as long as each sample stands for itself: the
-  loss is a mean over samples, and nothing looks across the batch (batch normalisation, contrastive losses).
+  loss is a mean over targets, and nothing looks across the batch (batch normalisation, contrastive losses).
 - Dropout modules (nn.Dropout, Dropout1d, 2d, 3d) are replaced by ones whose masks are seeded by step and sample, at
   any world size the same; their inputs have the samples first (`trainer.models.dropout`). Random numbers of other
   making (nn.functional.dropout, dropout within nn.MultiheadAttention or nn.LSTM, AlphaDropout, torch.rand, numpy)
@@ -24,6 +31,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,10 +41,17 @@ from torch import nn
 from ..contracts.run import TrainingConfig
 from ..data.dataset import DatasetInfo
 from ..errors import ConfigurationError
-from . import tiny_vision
+from . import gpt, resnet, tiny_vision
 
-BUILT_IN: dict[str, Callable[..., nn.Module]] = {"tiny-vision": tiny_vision.build}
+BUILT_IN: dict[str, Callable[..., nn.Module]] = {
+    "tiny-vision": tiny_vision.build,
+    "resnet18": resnet.build_18,
+    "resnet50": resnet.build_50,
+    "gpt": gpt.build,
+}
+IGNORED = -100  # a target that does not count; torch's own number for it
 
+# Mean over the targets that count; 0 where there is none.
 LossFunction = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
@@ -49,7 +64,8 @@ def build_model(training: TrainingConfig, dataset: DatasetInfo, packages: Path |
     try:
         model = factory(dataset, **training.model_args)
     except Exception as error:
-        traceback.print_exc()
+        if training.model not in BUILT_IN:
+            traceback.print_exc()
         raise ConfigurationError(
             f'model "{training.model}": its factory raised {type(error).__name__}: {error}'
         ) from error
@@ -89,10 +105,34 @@ def _factory(name: str, packages: Path | None) -> Callable[..., Any]:
     return factory
 
 
-def loss_function(model: nn.Module) -> LossFunction:
-    """The model's own ``loss``, else cross-entropy."""
+def loss_function(model: nn.Module, smoothing: float = 0) -> LossFunction:
+    """The model's own ``loss``, else cross-entropy. Raises ConfigurationError where ``smoothing`` meets the former."""
     own = getattr(model, "loss", None)
-    return cast(LossFunction, own) if callable(own) else nn.functional.cross_entropy
+    if not callable(own):
+        return partial(cross_entropy, smoothing=smoothing) if smoothing else cross_entropy
+    if smoothing:
+        raise ConfigurationError("training.labelSmoothing: the model has a loss of its own; smooth it there")
+    return cast(LossFunction, own)
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor, smoothing: float = 0) -> torch.Tensor:
+    """Logits [b, classes] and targets [b], or logits [b, t, vocabulary] and targets [b, t]: a scalar mean."""
+    logits, flat = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
+    total = nn.functional.cross_entropy(
+        logits, flat, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
+    return total / (flat != IGNORED).sum().clamp(min=1)
+
+
+def targets_that_count(targets: torch.Tensor) -> int:
+    """How many of the targets a loss is the mean of."""
+    return int((targets != IGNORED).sum())
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The modules that repeat; none: the model does not tell."""
+    tell = getattr(model, "blocks", None)
+    return list(cast("list[nn.Module]", tell())) if callable(tell) else []
 
 
 def has_own_loss(model: nn.Module) -> bool:
@@ -102,26 +142,32 @@ def has_own_loss(model: nn.Module) -> bool:
 def _try_out(model: nn.Module, name: str, dataset: DatasetInfo) -> None:
     """One forward pass before the first step: a wrong shape is told here, not by a broken collective."""
     batch = 2
+    tokens = dataset.kind == "tokens"
+    shape = (batch, *dataset.sample_shape)
+    targets = torch.zeros(shape if tokens else batch, dtype=torch.int64)
+    expected = (*shape, dataset.classes) if tokens else (batch, dataset.classes)
     training = model.training
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model.eval()
         try:
-            outputs = model(torch.rand(batch, *dataset.sample_shape))
-            loss = loss_function(model)(outputs, torch.zeros(batch, dtype=torch.int64))
+            outputs = model(torch.zeros(shape, dtype=torch.int64) if tokens else torch.rand(shape))
+            fits = has_own_loss(model) or tuple(outputs.shape) == expected
+            loss = loss_function(model)(outputs, targets) if fits else torch.zeros(())
         except Exception as error:
             traceback.print_exc()
-            shape = [batch, *dataset.sample_shape]
             raise ConfigurationError(
-                f'model "{name}" fails on images of {shape}: {type(error).__name__}: {error}'
+                f'model "{name}" fails on {dataset.kind} of {list(shape)}: {type(error).__name__}: {error}'
             ) from error
         finally:
             model.train(training)
-    expected = (batch, dataset.classes)
-    if not has_own_loss(model) and tuple(outputs.shape) != expected:
+    if not fits:
+        what = f"a vocabulary of {dataset.classes}" if tokens else f"{dataset.classes} classes"
         raise ConfigurationError(
             f'model "{name}" returns {list(outputs.shape)} for a batch of {batch}; '
-            f"logits of {list(expected)} are needed ({dataset.name} has {dataset.classes} classes)"
+            f"logits of {list(expected)} are needed ({dataset.name} has {what})"
         )
+    if not has_own_loss(model) and not torch.isfinite(outputs).all():
+        raise ConfigurationError(f'model "{name}" returns numbers that are not finite, before any training')
     if loss.ndim != 0 or not torch.isfinite(loss):
         raise ConfigurationError(
             f'model "{name}": its first loss is {loss.tolist()}; a finite scalar is needed'

@@ -36,6 +36,8 @@ class TinyVision(nn.Module):
 
 def build(dataset: DatasetInfo, width: int = 16, dropout: float = 0.0) -> nn.Module:
     """``width``: channels of the first stage, a multiple of 8; ``dropout``: share of features, 0: none."""
+    if dataset.kind != "images":
+        raise ValueError(f"{dataset.name} holds {dataset.kind}; this model takes images")
     if width < GROUPS or width % GROUPS:
         raise ValueError(f"width must be a multiple of {GROUPS}, not {width}")
     return TinyVision(dataset.sample_shape[0], dataset.classes, width, dropout)

@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..errors import ConfigurationError
+from . import dcgm
 from .metrics import BY_NAME, METRICS
 from .metrics import Metric as Spec
 
@@ -73,6 +74,11 @@ class NodeState:
         with self._lock:
             return self._values.get(name, {}).get(key)
 
+    def values(self) -> dict[str, dict[LabelValues, float]]:
+        """What is known now, histograms left out, by metric and label values."""
+        with self._lock:
+            return {name: dict(series) for name, series in self._values.items() if series}
+
     def families(self) -> Iterator[Metric]:
         with self._lock:
             values = {name: dict(series) for name, series in self._values.items() if series}
@@ -110,28 +116,47 @@ def _histogram_family(spec: Spec, histogram: _Histogram) -> Metric:
 
 
 class _StateCollector(Collector):
-    def __init__(self, state: NodeState, refresh: Callable[[], None] | None) -> None:
+    def __init__(self, state: NodeState, refresh: Callable[[], None] | None, dcgm_names: bool) -> None:
         self._state = state
         self._refresh = refresh
+        self._dcgm_names = dcgm_names
+        self._one_at_a_time = threading.Lock()  # two scrapes at once must not both read the devices
 
     def collect(self) -> Iterator[Metric]:
         if self._refresh:
-            self._refresh()
+            with self._one_at_a_time:
+                self._refresh()
         yield from self._state.families()
+        if self._dcgm_names:
+            yield from dcgm.families(self._state.values())
+
+
+def as_text(state: NodeState) -> bytes:
+    """Prometheus' text format, for a file that a collector reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_StateCollector(state, None, dcgm_names=False))
+    return generate_latest(registry)
 
 
 class Exporter:
     """Serves a NodeState on one address and port until closed.
 
     ``refresh`` is called before every scrape: ages and device readings are taken when somebody asks.
+    ``dcgm_names``: GPU series under dcgm-exporter's names as well. One process, one registry, no files: workers
+    export nothing themselves, so that no port is fought for and no value of a process that is gone is left over.
     Raises ConfigurationError when the port cannot be bound.
     """
 
     def __init__(
-        self, state: NodeState, address: str, port: int, refresh: Callable[[], None] | None = None
+        self,
+        state: NodeState,
+        address: str,
+        port: int,
+        refresh: Callable[[], None] | None = None,
+        dcgm_names: bool = False,
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_StateCollector(state, refresh))
+        registry.register(_StateCollector(state, refresh, dcgm_names))
         try:
             self._server, self._thread = start_http_server(port, addr=address, registry=registry)
         except OSError as error:

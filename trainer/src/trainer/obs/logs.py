@@ -1,68 +1,139 @@
-"""Log lines as JSON on standard output, each with the run, the generation and the instance it speaks of."""
+"""Log lines as JSON, one object a line, each with the run, generation, rank and step that it speaks of.
+
+The agent writes to standard output, a worker to standard error, which is its worker.log. What libraries tell through
+Python's own logging takes the same form. The context is the process's, not a thread's: a line of the exporter's thread
+speaks of the same run as one of the main loop.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
-from collections.abc import Callable
-from typing import Any, TextIO, cast
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 
+Stream = Literal["stdout", "stderr"]
+FIRST = ("time", "level", "event", "instance", "group", "run", "generation", "rank", "step")
+
+_lock = threading.Lock()
+_context: Mapping[str, Any] = {}  # replaced as a whole, so that it is read without the lock
+_redact: Callable[[str], str] | None = None
+
 
 class _Tee:
-    """A file of two: standard output as it is now, and the sink."""
+    """A file of two: a standard stream as it is now, and the sink."""
 
-    def __init__(self, sink: Callable[[str], None] | None) -> None:
+    def __init__(self, stream: Stream, sink: Callable[[str], None] | None) -> None:
+        self._stream = stream
         self._sink = sink
 
     def write(self, text: str) -> None:
-        sys.stdout.write(text)
+        getattr(sys, self._stream).write(text)
         if self._sink is not None:
             self._sink(text)
 
     def flush(self) -> None:
-        sys.stdout.flush()
+        getattr(sys, self._stream).flush()
 
 
-def configure(sink: Callable[[str], None] | None = None, **context: Any) -> None:
+def configure(sink: Callable[[str], None] | None = None, stream: Stream = "stdout", **context: Any) -> None:
     """Write one JSON object a line; ``context`` (instance, group) is part of each. ``sink`` gets the lines too."""
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.processors.format_exc_info,
+            _with_context,
             structlog.processors.JSONRenderer(serializer=to_json),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Tee(sink))),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Tee(stream, sink))),
         cache_logger_on_first_use=False,
     )
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**context)
+    global _context, _redact
+    with _lock:
+        _context, _redact = dict(context), None
 
 
 def bind(**context: Any) -> None:
     """Add to the context of all later lines; a value of None takes the name out."""
-    structlog.contextvars.unbind_contextvars(*(name for name, value in context.items() if value is None))
-    structlog.contextvars.bind_contextvars(**{k: v for k, v in context.items() if v is not None})
+    global _context
+    with _lock:
+        _context = {name: value for name, value in {**_context, **context}.items() if value is not None}
+
+
+def hide(redact: Callable[[str], str]) -> None:
+    """Every text of all later lines goes through ``redact`` first: whatever quotes a secret, it leaves no trace."""
+    global _redact
+    with _lock:
+        _redact = redact
 
 
 def get_logger() -> Any:
     return structlog.get_logger()
 
 
+class _Forward(logging.Handler):
+    """Python's own logging, line by line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            get_logger().log(
+                record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
+            )
+        except Exception:
+            self.handleError(record)
+
+
+def capture_logging(level: int) -> None:
+    """From now on what libraries log or warn of takes our form, from ``level`` of `logging` on."""
+    root = logging.getLogger()
+    if not any(isinstance(handler, _Forward) for handler in root.handlers):
+        root.addHandler(_Forward())
+    root.setLevel(level)
+    logging.captureWarnings(True)
+
+
 def to_json(value: Any, **_: Any) -> str:
-    """JSON proper: NaN and infinities, which JSON does not know, become null."""
-    return json.dumps(_finite(value), default=str, allow_nan=False)
+    """JSON proper: NaN and infinities, which JSON does not know, become null, and ``non_finite`` names them."""
+    lost: list[str] = []
+    plain = _finite(value, "", lost)
+    if lost and isinstance(plain, dict):
+        plain["non_finite"] = lost
+    return json.dumps(plain, default=str, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+def _with_context(_logger: Any, _method: str, fields: Any) -> dict[str, Any]:
+    """The line's own fields before those of the context; the ones that all lines have come first."""
+    every = {**_context, **fields}
+    ordered = {name: every.pop(name) for name in FIRST if name in every} | every
+    redact = _redact
+    return ordered if redact is None else _texts(ordered, redact)
+
+
+def _texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {key: _texts(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_texts(item, change) for item in value]
+    return value
+
+
+def _finite(value: Any, path: str, lost: list[str]) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        lost.append(path)
+        return None
+    below = f"{path}." if path else ""
+    if isinstance(value, dict):
+        return {str(key): _finite(item, f"{below}{key}", lost) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item, f"{below}{place}", lost) for place, item in enumerate(value)]
     return value

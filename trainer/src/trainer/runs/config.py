@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from ..contracts.cluster import Cluster
-from ..contracts.run import CheckpointSettings, ElasticSettings, RunConfig, TrainingConfig
+from ..contracts.run import (
+    AugmentSettings,
+    CheckpointSettings,
+    ElasticSettings,
+    ParallelSettings,
+    RunConfig,
+    TrainingConfig,
+)
 from ..errors import ConfigurationError
 
 SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): RunConfig,
     ("training",): TrainingConfig,
     ("training", "checkpoint"): CheckpointSettings,
+    ("training", "augment"): AugmentSettings,
+    ("training", "parallel"): ParallelSettings,
     ("elastic",): ElasticSettings,
 }
+LONG_AGO = "1970-01-01T00:00:00Z"
 NOT_FOR_PEOPLE = {"schemaVersion", "createdAt"}
 
 
@@ -63,6 +73,14 @@ def parse_setting(text: str) -> tuple[str, Any]:
 def build(data: Mapping[str, Any], cluster: Cluster, created_at: str) -> RunConfig:
     """Validate against the models and the stack; raises ConfigurationError that lists every fault with its path."""
     complete = {"groups": list(cluster.groups) if len(cluster.groups) == 1 else [], **data}
+    return validate(complete, created_at, _against_stack(complete, cluster))
+
+
+def validate(complete: Mapping[str, Any], created_at: str = LONG_AGO, more: Sequence[str] = ()) -> RunConfig:
+    """Against the models alone; ``more``: faults that were found already. Raises ConfigurationError with all of them.
+
+    A run that lives on one machine only is always of the same ``created_at``: it is part of what a resume compares.
+    """
     faults = [f"{key}: is set by the command itself" for key in sorted(NOT_FOR_PEOPLE & complete.keys())]
     complete = {key: value for key, value in complete.items() if key not in NOT_FOR_PEOPLE}
     config = None
@@ -70,7 +88,7 @@ def build(data: Mapping[str, Any], cluster: Cluster, created_at: str) -> RunConf
         config = RunConfig.model_validate({**complete, "createdAt": created_at})
     except ValidationError as error:
         faults += [_fault(item) for item in error.errors()]
-    faults += _against_stack(complete, cluster)
+    faults += more
     faults += _elastic(complete)
     training = complete.get("training")
     if isinstance(training, dict) and (training.get("steps") is None) == (training.get("epochs") is None):

@@ -92,6 +92,22 @@ def event_line(line: str) -> str:
     return f"{kind}: " + ", ".join(values)
 
 
+def log_line(line: str) -> str:
+    """A worker's log line as words, a trace below it; a line that is not ours stays as it is."""
+    try:
+        fields = json.loads(line)
+        head = [fields.pop("time"), fields.pop("level"), f"rank {fields.pop('rank')}"]
+        event, trace = fields.pop("event"), fields.pop("exception", None)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return line
+    step = fields.pop("step", None)
+    head += [f"step {step}"] if step is not None else []
+    for name in ("run", "generation"):  # told by the line's place
+        fields.pop(name, None)
+    words = [f"{' '.join(head)}: {event}", *(f"{name}={value}" for name, value in fields.items())]
+    return "\n".join([", ".join(words), *([trace] if trace else [])])
+
+
 def _code_name(code: int) -> str:
     try:
         return Exit(code).name

@@ -11,8 +11,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "selfcheck",
         help="is this machine fit for training?",
-        description="Devices against what the instance type promises, torch's kernels, shared memory, disk, clock, "
-        "and a matrix benchmark judged by exactness, repeatability, peers and published floors. On a machine "
+        description="Driver and GPUs against what the instance type promises, torch's kernels, the fabric manager, "
+        "memory errors, XIDs, NVLink, shared memory, disks and clock; then matrix products and memory bandwidth, at "
+        "level full also an all-reduce, judged by exactness, repeatability, peers and published floors. On a machine "
         "without a GPU it says what does not apply. Exit code 0, or that of the worst finding.",
     )
     parser.add_argument("--level", choices=["quick", "full"], help="default: the document's, else quick")
@@ -44,9 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.to_json(), end="")
     else:
-        from rich.console import Console
+        from .render import console, show
 
-        from .render import show
-
-        show(report, Console())
+        show(report, console())
     return report.exit_code

@@ -1,49 +1,27 @@
-"""What training needs of the machine beside its devices: shared memory, disk, a right clock."""
+"""What training needs of the machine beside its devices: disk, scratch space, a right clock."""
 
 from __future__ import annotations
 
 import email.utils
-import os
-import shutil
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
+from ..contracts.node_document import Scratch
 from ..exit_codes import Exit
 from .report import Finding
+from .view import Host
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  the kernel's, no temporary folder of ours
-SHARED_MEMORY_MIB = 1024  # for NCCL and data loaders; with a container's 64 MiB they end in a bus error
 DISK_WARN_GIB, DISK_FAIL_GIB = 10.0, 1.0
 CLOCK_WARN_SECONDS, CLOCK_FAIL_SECONDS = 60.0, 900.0  # AWS refuses calls that are 15 minutes off
 CLOCK_TIMEOUT_SECONDS = 2.0
+INSTANCE_STORE = "Amazon EC2 NVMe Instance Storage"  # the disks' own model name
 
 
-def check_shared_memory(processes: int, path: Path = SHARED_MEMORY) -> Finding:
-    """``processes``: workers on this node. One alone exchanges nothing through shared memory."""
-    try:
-        mib = os.statvfs(path).f_blocks * os.statvfs(path).f_frsize / 2**20
-    except OSError as error:
-        return Finding(
-            check="shared-memory", verdict="info", message=f"{path} is not there ({error.strerror})"
-        )
-    message = f"{path} has {mib:.0f} MiB"
-    if mib >= SHARED_MEMORY_MIB:
-        return Finding(check="shared-memory", verdict="pass", message=message)
-    return Finding(
-        check="shared-memory",
-        verdict="warning" if processes < 2 else "fail",
-        message=f"{message}, {SHARED_MEMORY_MIB} are wanted for several processes on one node",
-        cause="a container's default of 64 MiB",
-        action="start the container with --shm-size 8g or --ipc=host",
-        evidence={"mib": round(mib)},
-        exit_code=None if processes < 2 else Exit.CONFIGURATION,
-    )
-
-
-def check_disk(path: Path) -> Finding:
-    gib = shutil.disk_usage(path).free / 2**30
+def check_disk(path: str, host: Host) -> Finding:
+    gib = host.free_gib(path)
+    if gib is None:
+        return Finding(check="disk", verdict="info", message=f"{path} is not there")
     message = f"{gib:.1f} GiB free at {path}"
     if gib >= DISK_WARN_GIB:
         return Finding(check="disk", verdict="pass", message=message)
@@ -58,10 +36,45 @@ def check_disk(path: Path) -> Finding:
     )
 
 
-def check_clock(endpoint: str | None) -> Finding:
-    """Compares with the Date header of the S3 endpoint, which every node must reach anyway."""
+def check_scratch(scratch: Scratch | None, host: Host) -> Finding | None:
+    """Is the instance store mounted where the document says? Without it the node works, on its root disk."""
+    disks = instance_store_disks(host)
+    if scratch is None:
+        if not disks:
+            return None
+        message = f"{len(disks)} instance-store disks are not used: the document names no scratch space"
+        return Finding(check="scratch", verdict="info", message=message)
+    if host.is_mount(scratch.path):
+        free = host.free_gib(scratch.path)
+        told = f"{scratch.path} is mounted" + (f", {free:.0f} GiB free" if free is not None else "")
+        return Finding(check="scratch", verdict="pass", message=told)
+    who = "the image" if scratch.owner == "image" else "trainer-disks.service"
+    return Finding(
+        check="scratch",
+        verdict="warning",
+        message=f"nothing is mounted at {scratch.path}: datasets and checkpoints go to the root disk",
+        cause=f"{who} did not mount the {len(disks)} instance-store disks that are there"
+        if disks
+        else "this machine has no instance-store disk, or none that can be seen",
+        action="see journalctl -u trainer-disks, and lsblk"
+        if disks
+        else "compare the instance type with the group's",
+        evidence={"disks": disks},
+    )
+
+
+def instance_store_disks(host: Host) -> list[str]:
+    return [
+        name
+        for name in host.names("/sys/block")
+        if (host.read(f"/sys/block/{name}/device/model") or "").strip() == INSTANCE_STORE
+    ]
+
+
+def check_clock(endpoint: str | None, host: Host) -> Finding:
+    """Compares with the Date header of the S3 endpoint, which every node must reach anyway; else asks chrony."""
     if endpoint is None:
-        return Finding(check="clock", verdict="info", message="not compared: no document names a region")
+        return _by_chrony(host, "no document names a region")
     before = time.time()
     try:
         request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310  AWS's or the SDK variable's
@@ -72,15 +85,26 @@ def check_clock(endpoint: str | None) -> Finding:
             date = error.headers.get("Date")
         theirs = email.utils.parsedate_to_datetime(date or "").timestamp()
     except (OSError, ValueError, TypeError) as error:
-        return Finding(
-            check="clock", verdict="info", message=f"not compared: {endpoint} gave no date ({error})"
+        return _by_chrony(host, f"{endpoint} gave no date ({error})")
+    return judge_clock((before + time.time()) / 2 - theirs, "S3")
+
+
+def _by_chrony(host: Host, why: str) -> Finding:
+    done = host.run("chronyc", "-c", "tracking")
+    try:
+        # Field 5 of chronyc's comma-separated answer: seconds that the system clock is behind (positive) the estimate.
+        return (
+            judge_clock(-float(done.output.split(",")[4]), "the time service")
+            if done and done.code == 0
+            else (Finding(check="clock", verdict="info", message=f"not compared: {why}"))
         )
-    return judge_clock((before + time.time()) / 2 - theirs)
+    except (ValueError, IndexError):
+        return Finding(check="clock", verdict="info", message=f"not compared: {why}")
 
 
-def judge_clock(ahead_seconds: float) -> Finding:
-    """``ahead_seconds``: this machine's clock minus S3's, which has a resolution of one second."""
-    message = f"{abs(ahead_seconds):.0f} s {'ahead of' if ahead_seconds > 0 else 'behind'} S3"
+def judge_clock(ahead_seconds: float, of: str = "S3") -> Finding:
+    """``ahead_seconds``: this machine's clock minus the other one; S3's has a resolution of one second."""
+    message = f"{abs(ahead_seconds):.0f} s {'ahead of' if ahead_seconds > 0 else 'behind'} {of}"
     if abs(ahead_seconds) < CLOCK_WARN_SECONDS:
         return Finding(check="clock", verdict="pass", message=message)
     fail = abs(ahead_seconds) >= CLOCK_FAIL_SECONDS

@@ -1,68 +1,39 @@
-"""The matrix benchmark's verdict: exact, repeatable, as fast as its peers and as its kind."""
+"""The matrix benchmark's verdict: exact, repeatable, as fast as its peers and as its kind; and why, where it is not."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ..bench.matmul import applicable_dtypes, measure
 from ..devices.floors import GpuFloors, floors_for
-from ..devices.nvml import HARDWARE_REASONS, GpuReading
+from ..devices.reading import HARDWARE_REASONS
 from ..exit_codes import Exit
-from .devices import TorchDevice
-from .report import Finding, MatmulFigure
+from .report import Finding, LoadFigure, MatmulFigure
 
 PEER_RATIO = 0.9  # of the best GPU in the node
-SAMPLE_SECONDS = 0.2
-
-Readings = Callable[[], Sequence[GpuReading]]
-
-
-def figures(
-    devices: Sequence[TorchDevice],
-    budget_seconds: float,
-    dtypes: Sequence[str] | None,
-    floors: Mapping[str, float] | None,
-    readings: Sequence[GpuReading] = (),
-) -> list[MatmulFigure]:
-    """Measure; ``dtypes`` None: all that apply. ``floors`` (dtype -> TFLOPS) go before the table of the GPU."""
-    chosen = [
-        d for d in applicable_dtypes(devices[0].device, devices[0].capability) if not dtypes or d in dtypes
-    ]
-    by_uuid = {reading.uuid: reading for reading in readings}
-    by_device = {device.device: device for device in devices}
-    result = []
-    for measured in measure([device.device for device in devices], chosen, budget_seconds):
-        device = by_device[measured.device]
-        reading = by_uuid.get(device.uuid or "")
-        row = floors_for(reading.pci_device_id if reading else None)
-        floor = (floors or {}).get(measured.dtype, row.floor.get(measured.dtype) if row else None)
-        result.append(
-            MatmulFigure(
-                device=measured.device,
-                name=device.name,
-                pci_device_id=reading.pci_device_id if reading else None,
-                dtype=measured.dtype,
-                n=measured.n,
-                repeats=len(measured.seconds),
-                tflops_median=measured.tflops_median,
-                tflops_min=measured.tflops(max(measured.seconds)),
-                tflops_max=measured.tflops(min(measured.seconds)),
-                spread_ratio=measured.spread_ratio,
-                error=min(measured.error, 1e308) if measured.finite else 1e308,  # JSON knows no infinity
-                tolerance=measured.tolerance,
-                repeatable=measured.repeatable,
-                floor_tflops=floor,
-            )
-        )
-    return result
+HARDWARE = frozenset(HARDWARE_REASONS.values())
+CAUSES = {
+    "hw_slowdown": "hardware held the clock down (heat or power)",
+    "hw_thermal": "heat held the clock down in hardware",
+    "hw_power_brake": "a power brake signal from the board",
+    "sw_thermal": "heat held the clock down",
+    "sw_power_cap": "the power limit held the clock down, which is normal at full load",
+}
 
 
-def judge(measured: Sequence[MatmulFigure], floors: Mapping[str, float], level: str) -> list[Finding]:
-    """Numbers first, then speed. A GPU without a published floor is told so and does not fail for it."""
+def judge(
+    measured: Sequence[MatmulFigure],
+    floors: Mapping[str, float],
+    level: str,
+    load: Mapping[str, LoadFigure] | None = None,
+) -> list[Finding]:
+    """Numbers first, then speed in three parts: peers, floor, cause. ``load``: device -> what its GPU did meanwhile.
+
+    A GPU without a published floor is told so and does not fail for it.
+    """
+    load = load or {}
     findings = [finding for figure in measured for finding in _exactness(figure)]
-    findings += [finding for figure in measured if (finding := _speed(figure, floors))]
-    findings += _peers(measured, level)
+    findings += _same_bits(measured)
+    findings += [found for figure in measured if (found := _speed(figure, measured, floors, level, load))]
     if not findings:
         best = max(measured, key=lambda figure: figure.tflops_median)
         text = f"{best.tflops_median:.3g} TFLOPS in {best.dtype} on {best.device}, exact and repeatable"
@@ -93,89 +64,81 @@ def _exactness(figure: MatmulFigure) -> list[Finding]:
     return findings
 
 
-def _speed(figure: MatmulFigure, floors: Mapping[str, float]) -> Finding | None:
-    floor = figure.floor_tflops
-    if floor is None or figure.tflops_median >= floor:
+def _same_bits(measured: Sequence[MatmulFigure]) -> list[Finding]:
+    """GPUs of one kind must agree bit by bit: same numbers, same kernel. The one that differs from most is named."""
+    findings = []
+    for dtype in sorted({figure.dtype for figure in measured}):
+        alike = [f for f in measured if f.dtype == dtype and f.digest and f.device != "cpu"]
+        if len({(f.name, f.pci_subsystem_id, f.n) for f in alike}) != 1:
+            continue
+        votes: dict[str, list[MatmulFigure]] = {}
+        for figure in alike:
+            votes.setdefault(figure.digest or "", []).append(figure)
+        most = max(len(figures) for figures in votes.values())
+        tied = sum(len(figures) == most for figures in votes.values()) > 1
+        for figures in votes.values() if len(votes) > 1 else ():
+            if len(figures) < most or tied:
+                names = ", ".join(figure.device for figure in figures)
+                message = f"{names} {dtype}: other bits than the other GPUs of this node for the same product"
+                evidence = {"device": names, "dtype": dtype, "agree": most, "of": len(alike)}
+                findings.append(_fail(message, Exit.DEVICE, "silent data corruption", evidence))
+    return findings
+
+
+def _speed(
+    figure: MatmulFigure,
+    measured: Sequence[MatmulFigure],
+    floors: Mapping[str, float],
+    level: str,
+    load: Mapping[str, LoadFigure],
+) -> Finding | None:
+    peers = [peer for peer in measured if peer.dtype == figure.dtype]
+    best, floor, tflops = max(peer.tflops_median for peer in peers), figure.floor_tflops, figure.tflops_median
+    below_floor, below_peers = floor is not None and tflops < floor, tflops < PEER_RATIO * best
+    if not (below_floor or below_peers):
         return None
-    where = f"{figure.device} {figure.dtype}"
-    message = f"{where}: {figure.tflops_median:.3g} TFLOPS, the floor is {floor:.3g}"
-    row: GpuFloors | None = floors_for(figure.pci_device_id)
-    if figure.dtype not in floors and row is not None and figure.dtype in row.warn_only:
-        text = f"{message} (no measurement of a {row.name} was published: warning only)"
-        return Finding(check="matmul", verdict="warning", message=text)
+    told = []
+    if floor is not None and below_floor:
+        told.append(f"the floor is {floor:.3g}")
+    if below_peers:
+        told.append(f"the best of its node has {best:.3g}")
+    message = f"{figure.device} {figure.dtype}: {tflops:.3g} TFLOPS, {' and '.join(told)}"
+    held = load[figure.device].held_by if figure.device in load else ()
     evidence = {
         "device": figure.device,
         "dtype": figure.dtype,
-        "tflops": figure.tflops_median,
-        "floor": floor,
+        "tflops": tflops,
+        "peers": round(tflops / best, 3) if best > 0 else 0.0,
+        **({"floor": floor} if floor is not None else {}),
+        **({"heldBy": list(held)} if held else {}),
     }
-    return _fail(
-        message, Exit.PERFORMANCE, "a slow device, heat, a power limit, or another program on it", evidence
+    cause = (
+        "; ".join(CAUSES[reason] for reason in held)
+        or "another program on the device, a power limit, or a slow device"
     )
+    if floor is not None and below_floor:
+        row: GpuFloors | None = floors_for(figure.pci_device_id, figure.name)
+        if figure.dtype not in floors and row is not None and figure.dtype in row.warn_only:
+            text = f"{message} (no measurement of a {row.name} was published: warning only)"
+            return Finding(check="matmul", verdict="warning", message=text, cause=cause, evidence=evidence)
+    elif level == "quick":  # too short a run to replace a node for it
+        return Finding(check="matmul", verdict="warning", message=message, cause=cause, evidence=evidence)
+    return _fail(message, Exit.PERFORMANCE, cause, evidence)
 
 
-def _peers(measured: Sequence[MatmulFigure], level: str) -> list[Finding]:
+def judge_load(load: Sequence[LoadFigure]) -> list[Finding]:
+    """Bits are told one by one: two reasons at once are no third one."""
     findings = []
-    for dtype in sorted({figure.dtype for figure in measured}):
-        peers = [figure for figure in measured if figure.dtype == dtype]
-        best = max(peer.tflops_median for peer in peers)
-        for peer in peers:
-            if peer.tflops_median >= PEER_RATIO * best:
-                continue
-            message = (
-                f"{peer.device} {dtype}: {peer.tflops_median:.3g} TFLOPS, the best of its node has {best:.3g}"
-            )
-            if level == "quick":  # too short a run to replace a node for it
-                findings.append(Finding(check="matmul", verdict="warning", message=message))
-            else:
-                evidence = {
-                    "device": peer.device,
-                    "dtype": dtype,
-                    "ratio": round(peer.tflops_median / best, 3),
-                }
-                findings.append(_fail(message, Exit.PERFORMANCE, "a slow or throttled device", evidence))
-    return findings
-
-
-def judge_clocks(reasons: Mapping[int, int]) -> list[Finding]:
-    """``reasons``: GPU index -> all clock-event bits seen under load. Bits are tested one by one."""
-    findings = []
-    for gpu, mask in sorted(reasons.items()):
-        held = [name for bit, name in HARDWARE_REASONS.items() if mask & bit]
+    for figure in load:
+        held = [name for name in figure.held_by if name in HARDWARE]
         if held:
-            message = f"GPU {gpu}: hardware held the clock down under load: {', '.join(held)}"
+            message = f"GPU {figure.gpu}: hardware held the clock down under load: {', '.join(held)}"
             cause = "heat, a failing power supply or a brake signal from the board"
-            findings.append(_fail(message, Exit.DEVICE, cause, {"gpu": gpu, "mask": hex(mask)}))
-        elif mask & 0x20:
-            message = f"GPU {gpu}: software held the clock down for heat under load"
+            findings.append(_fail(message, Exit.DEVICE, cause, {"gpu": figure.gpu, "heldBy": held}))
+        elif "sw_thermal" in figure.held_by:
+            message = f"GPU {figure.gpu}: software held the clock down for heat under load"
             findings.append(Finding(check="matmul", verdict="warning", message=message))
     return findings
-
-
-class ClockSampler:
-    """Collects the clock-event bits of all GPUs while the benchmark runs."""
-
-    def __init__(self, read: Readings | None) -> None:
-        self.reasons: dict[int, int] = {}
-        self._read = read
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, daemon=True, name="clock-sampler")
-
-    def __enter__(self) -> ClockSampler:
-        if self._read is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._read is not None:
-            self._thread.join(timeout=5)
-
-    def _loop(self) -> None:
-        while not self._stop.wait(SAMPLE_SECONDS) and self._read is not None:
-            for reading in self._read():
-                if reading.clock_reasons is not None:
-                    self.reasons[reading.index] = self.reasons.get(reading.index, 0) | reading.clock_reasons
 
 
 def _fail(message: str, code: Exit, cause: str, evidence: Mapping[str, object]) -> Finding:

@@ -22,7 +22,8 @@ PASSING = frozenset({"pass", "info", "warning"})
 class Finding(Document):
     """One statement of one check. A bad one names cause, evidence, action and the exit code it leads to."""
 
-    check: str  # devices, torch, matmul, shared-memory, disk, clock
+    check: str  # driver, devices, torch, fabric, container, health, xid, nvlink, pcie, shared-memory, disk, scratch,
+    # clock, matmul, memory, allreduce
     verdict: Verdict
     message: str
     cause: str | None = None
@@ -37,7 +38,9 @@ class MatmulFigure(Document):
     device: str  # cpu, cuda:0...
     name: str  # the processor's or the GPU's own name
     pci_device_id: str | None = None  # four hex digits, GPUs only
-    dtype: str  # fp32, tf32, fp16, bf16
+    pci_subsystem_id: str | None = None  # boards of one device id differ
+    dtype: str  # fp32, tf32, fp16, bf16, fp8
+    emulated: bool = False  # this device has no hardware for the dtype
     n: int
     repeats: int
     tflops_median: float
@@ -47,7 +50,51 @@ class MatmulFigure(Document):
     error: float  # largest |C - R| / (|row of A| |column of B|), R in float64
     tolerance: float  # the error allowed for this dtype
     repeatable: bool  # every repeat gave the same bits
+    digest: str | None = None  # SHA-256 of the product's bits
     floor_tflops: float | None = None  # what this GPU must reach; none: nothing published, or a CPU
+    peak_tflops: float | None = None  # of the datasheet, dense
+    power_limit_watts: float | None = None
+
+
+class LoadFigure(Document):
+    """What one GPU did while the products ran; what it does not tell is left out."""
+
+    gpu: int
+    clock_hertz: float | None = None  # median
+    power_watts: float | None = None  # median
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None  # highest
+    held_by: tuple[str, ...] = ()  # hw_slowdown, hw_thermal, hw_power_brake, sw_thermal, sw_power_cap
+    pcie: str | None = None  # the best that was seen, for example "gen 5 x16"
+
+
+class MemoryFigure(Document):
+    """A copy within one device's memory; read and written bytes are counted, 10^9 bytes are a GB."""
+
+    device: str
+    copied_bytes: int
+    repeats: int
+    gigabytes_per_second: float  # median
+    spread_ratio: float
+    exact: bool  # the copy is the original
+    floor_gigabytes_per_second: float | None = None
+    floor_warns_only: bool = False
+
+
+class AllReduceFigure(Document):
+    """One message size. Bus bandwidth as nccl-tests counts it: bytes / time x 2(n-1)/n."""
+
+    backend: str  # nccl, gloo
+    ranks: int
+    nodes: int
+    message_bytes: int
+    repeats: int
+    bus_gigabytes_per_second: float  # median
+    spread_ratio: float
+    exact: bool  # on every rank
+    bound_gigabytes_per_second: float | None = None  # of NICs and NVLink; none: not known
+    floor_gigabytes_per_second: float | None = None
+    network: str | None = None  # what NCCL chose
 
 
 class SelfCheckReport(Document):
@@ -62,6 +109,9 @@ class SelfCheckReport(Document):
     versions: dict[str, str] = Field(default_factory=dict)  # trainer, torch, cuda, nccl, driver
     findings: list[Finding]
     matmul: list[MatmulFigure] = Field(default_factory=list)
+    load: list[LoadFigure] = Field(default_factory=list)  # while the products ran
+    memory: list[MemoryFigure] = Field(default_factory=list)
+    allreduce: list[AllReduceFigure] = Field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -82,6 +132,9 @@ def conclude(
     started_at: str,
     versions: dict[str, str],
     instance_id: str | None = None,
+    load: list[LoadFigure] | None = None,
+    memory: list[MemoryFigure] | None = None,
+    allreduce: list[AllReduceFigure] | None = None,
 ) -> SelfCheckReport:
     """Merge findings to one verdict and one exit code (that of the first of the worst findings)."""
     worst = max(findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
@@ -102,4 +155,7 @@ def conclude(
         versions=versions,
         findings=findings,
         matmul=matmul,
+        load=load or [],
+        memory=memory or [],
+        allreduce=allreduce or [],
     )

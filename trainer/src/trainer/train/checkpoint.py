@@ -12,7 +12,6 @@ it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import logging
@@ -20,6 +19,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from ..contracts import keys
 from ..contracts.manifests import CheckpointFile, CheckpointManifest, LatestPointer
 from ..contracts.run import RunConfig
 from ..errors import CheckpointError, ConfigurationError, FencedError
-from ..store import IntegrityError, MissingObjectError, Store, StoreError, fsync_dir, sha256_of
+from ..store import IntegrityError, MissingObjectError, Store, StoreError, sha256_of
+from .checkpoint_disk import folder_name, prepare_disk, write_folder
 from .lineage import MANIFEST, STEP_FOLDER, fetch_files, manifest_sha256, read_line, read_pointer
 from .state import Plain
 
@@ -73,10 +74,20 @@ class Checkpoints:
     def begin(self, expected_bytes: int, on_fallback: Fallback) -> tuple[CheckpointManifest, Plain] | None:
         """Find the newest usable checkpoint, fence older generations off, and return it with its state.
 
-        None: a fresh start. Raises CheckpointError when checkpoints exist and none is usable, or when a save
-        of ``expected_bytes`` would not fit twice on the disk; ConfigurationError when resuming is forbidden.
+        None: a fresh start. Whether disk and bucket take a checkpoint is tried out first. Raises CheckpointError when
+        they do not, when a save of ``expected_bytes`` would not fit twice on the disk, or when checkpoints exist and
+        none is usable; ConfigurationError when resuming is forbidden; StoreError.
         """
-        self._prepare_disk(expected_bytes)
+        prepare_disk(self._local, expected_bytes)
+        with ThreadPoolExecutor(1) as pool:  # beside the reading, which is what a resume waits for
+            tried = pool.submit(self._try_store)
+            found = self._find(on_fallback)
+            tried.result()
+        if found is not None:
+            self._move_latest(found[0])
+        return found
+
+    def _find(self, on_fallback: Fallback) -> tuple[CheckpointManifest, Plain] | None:
         line = read_line(self._store, self._bucket, self._run)
         if line.manifests and self._never_resume:
             raise ConfigurationError(
@@ -96,7 +107,6 @@ class Checkpoints:
             self._steps = [older.step for older in reversed(line.manifests[place:])]
             if line.best.value and line.best.value.step <= manifest.step:
                 self._best_step = line.best.value.step
-            self._move_latest(manifest)
             return manifest, state
         if line.manifests or line.broken or line.latest.value:
             raise CheckpointError(
@@ -115,7 +125,7 @@ class Checkpoints:
             raise CheckpointError(
                 f"checkpoint of step {manifest.step} was written under another configuration"
             )
-        folder = self._local / f"step-{manifest.step:08d}"
+        folder = self._local / folder_name(manifest.step)
         self._local.mkdir(parents=True, exist_ok=True)
         with open(self._local / "load.lock", "w") as lock:  # ranks of one node share the folder
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -165,41 +175,31 @@ class Checkpoints:
         self._best_etag = self._move(keys.best(self._run), self._best_etag, manifest, eval_loss)
         self._best_step = manifest.step
 
-    def _prepare_disk(self, expected_bytes: int) -> None:
-        try:
-            self._local.mkdir(parents=True, exist_ok=True)
-            for left_over in self._local.glob("step-*.tmp"):
-                shutil.rmtree(left_over)
-            free = shutil.disk_usage(self._local).free
-        except OSError as error:
-            raise CheckpointError(f"checkpoints cannot be written to {self._local}: {error}") from error
-        if free < 2 * expected_bytes:
+    def _try_store(self) -> None:
+        """A small object there, back and away: rights and ways that a save needs, before hours of work rest on them.
+
+        Raises StoreError, CheckpointError.
+        """
+        key = keys.checkpoint_probe(self._run, self._generation)
+        body = os.urandom(1024)
+        self._store.put(self._bucket, key, body)
+        back = self._store.get(self._bucket, key)
+        self._store.delete(self._bucket, key)
+        if back is None or back.body != body:
             raise CheckpointError(
-                f"{self._local} has {free / 2**30:.1f} GiB free; two checkpoints of this model need "
-                f"{2 * expected_bytes / 2**30:.1f} GiB"
+                f"s3://{self._bucket}/{key} does not give back what was written; nothing can be saved"
             )
 
     def _write_locally(self, step: int, state: Plain) -> Path:
-        final = self._local / f"step-{step:08d}"
-        part = final.with_name(final.name + ".tmp")
         name = f"state-g{self._generation:04d}.pt"
-        try:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-            with open(part / name, "wb") as file:
+
+        def write(folder: Path) -> None:
+            with open(folder / name, "wb") as file:
                 torch.save(state, file)
                 file.flush()
                 os.fsync(file.fileno())
-            fsync_dir(part)
-            if final.exists():  # an older generation's, on this node
-                shutil.rmtree(final)
-            os.replace(part, final)
-            fsync_dir(self._local)
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            raise CheckpointError(
-                f"checkpoint of step {step} cannot be written to {part}: {error}; {_remedy(error)}"
-            ) from error
-        return final / name
+
+        return write_folder(self._local, step, write) / name
 
     def _publish(self, manifest: CheckpointManifest) -> None:
         key = keys.checkpoint(self._run, manifest.step, MANIFEST)
@@ -250,16 +250,8 @@ class Checkpoints:
         except StoreError as error:
             _log.warning("old checkpoints were not removed (%s): %s", dropped, error)
         for folder in self._local.glob("step-*"):
-            if folder.name not in {f"step-{step:08d}" for step in wanted if step is not None}:
+            if folder.name not in {folder_name(step) for step in wanted if step is not None}:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remedy(error: OSError | RuntimeError) -> str:
-    """What a person does about a disk that takes no checkpoint."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EROFS:
-        return "the disk is read-only: look at the node's kernel log, replace the node, then `trainer run resume`"
-    return "free space there or ask for a larger disk, then `trainer run resume`"
 
 
 def _generation_of(manifest: bytes) -> int:

@@ -76,6 +76,9 @@ def read_line(store: Store, bucket: str, run: str) -> Line:
             broken.append((manifest.step, "its manifest is not the one that `latest` names"))
             continue
         manifests.append(manifest)
+    told = {manifest.step for manifest in manifests} | {step for step, _ in broken}
+    if latest.value and latest.value.step not in told:
+        broken.append((latest.value.step, "`latest` names it and its manifest is gone"))
     return Line(manifests, broken, latest, best)
 
 

@@ -28,6 +28,7 @@ class TrainState:
     evaluated_step: int = 0  # the last step after which the held-out split was looked at
     losses: list[float] = field(default_factory=list)  # mean loss of each finished step
     best_eval_loss: float | None = None
+    precision: str = "fp32"  # that steps compute in; weights and moments are fp32 in all of them
 
     def capture(self) -> Plain:
         return {
@@ -39,18 +40,27 @@ class TrainState:
             "evaluated_step": self.evaluated_step,
             "losses": torch.tensor(self.losses, dtype=torch.float64),
             "best_eval_loss": self.best_eval_loss,
+            "precision": self.precision,
         }
 
-    def restore(self, saved: Plain) -> None:
-        """Raises RuntimeError or KeyError when the state is of another model."""
+    def restore(self, saved: Plain) -> str | None:
+        """What the state brings that one might not expect, in one line. Another precision is sound, for what is saved
+        is fp32 whatever steps compute in; a gradient scaler that was not saved begins anew.
+
+        Raises RuntimeError or KeyError when the state is of another model.
+        """
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.scheduler.load_state_dict(saved["scheduler"])
-        self.scaler.load_state_dict(saved["scaler"])
+        if saved["scaler"]:  # empty: saved by a run without one
+            self.scaler.load_state_dict(saved["scaler"])
         self.step = saved["step"]
         self.evaluated_step = saved["evaluated_step"]
         self.losses = saved["losses"].tolist()
         self.best_eval_loss = saved["best_eval_loss"]
+        if saved["precision"] == self.precision:
+            return None
+        return f"steps compute in {self.precision} from here on, in {saved['precision']} before; weights are fp32"
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

@@ -26,8 +26,12 @@ class StopRequest:
         """
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+    def ask(self) -> None:
+        """As a SIGTERM does."""
         self._signalled = True
+
+    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        self.ask()
 
     def weight(self) -> int:
         """0: go on; else 1 + the place of the reason in REASONS."""

@@ -22,6 +22,10 @@ STEP_TIMEOUT = timedelta(minutes=10)
 # Start-up (packages, CUDA, a large checkpoint coming down) and saves may differ that much between ranks.
 CONTROL_TIMEOUT = timedelta(minutes=30)
 
+# Names a file that does not exist yet: ranks of one machine meet in it rather than at a port, which another run may
+# take in the seconds between its choice and its use.
+MEETING_FILE_VARIABLE = "TRAINER_MEETING_FILE"
+
 # Not every message of gloo names it: "Application timeout caused pair closure" is what follows a first time-out.
 _PEER_WORDS = re.compile(
     r"gloo|connection (closed|reset) by peer|connection (refused|timed out)|broken pipe"
@@ -41,6 +45,8 @@ class World:
     def gather(self, values: list[float]) -> torch.Tensor:
         """Every rank's values, on every rank: float64 [size, len(values)]."""
         mine = torch.tensor(values, dtype=torch.float64)
+        if self.size == 1:  # no need to wake a thread of gloo's
+            return mine[None]
         table = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(table, mine, group=self.control)
         return torch.stack(table)
@@ -51,6 +57,12 @@ class World:
         dist.broadcast_object_list(words, src=0, group=self.control)
         return words[0]
 
+    def everybodys(self, word: Any) -> list[Any]:
+        """Every rank's word, on every rank."""
+        words: list[Any] = [None] * self.size
+        dist.all_gather_object(words, word, group=self.control)
+        return words
+
     def wait(self) -> None:
         """Until every rank is here."""
         dist.barrier(group=self.control)
@@ -59,13 +71,17 @@ class World:
 def join_world(device_type: str) -> World:
     """Meet the other ranks; torchrun's environment says where. Raises what torch.distributed raises."""
     local_rank = int(os.environ["LOCAL_RANK"])
+    where: dict[str, Any] = {}
+    if file := os.environ.get(MEETING_FILE_VARIABLE):
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        where = {"init_method": f"file://{file}", "rank": rank, "world_size": size}
     if device_type == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", timeout=STEP_TIMEOUT, device_id=device)
+        dist.init_process_group("nccl", timeout=STEP_TIMEOUT, device_id=device, **where)
     else:
         device = torch.device("cpu")
-        dist.init_process_group("gloo", timeout=STEP_TIMEOUT)
+        dist.init_process_group("gloo", timeout=STEP_TIMEOUT, **where)
     control = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT))
     return World(dist.get_rank(), dist.get_world_size(), local_rank, device, control)
 

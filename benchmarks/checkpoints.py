@@ -1,0 +1,372 @@
+"""What checkpoints cost against PyTorch's own calls, taking turns. `python -m benchmarks.checkpoints`.
+
+- stop: how long the loop stands still for a save (copies are made beside the next step's passes), against
+  `torch.save` of the same state to the same disk
+- resume: from the process' start to the end of its first step, against a script that does `torch.load`
+- recovery: from `kill -9` of a worker to the end of the next step, agent and torchrun and all, against a script that
+  torchrun restarts by itself
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from localcloud.toolchain import ROOT
+
+TARGETS = {"stop": 0.15, "resume": 1.2, "recovery": 1.0}
+TURNS = {"stop": 9, "resume": 5, "recovery": 3}
+WHAT = {
+    "stop": "loop stopped for a checkpoint, to torch.save",
+    "resume": "resume to the first step, to a script with torch.load",
+    "recovery": "kill -9 of a worker to the next step, to torchrun's own restart",
+}
+WAIT_SECONDS = 120.0
+SCRIPT = Path(__file__).with_name("plain_script.py")
+MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "width": 512}  # 12.7 million parameters: a state of 152 MB
+FIELDS: dict[str, Any] = {
+    "model": "gpt",
+    "model_args": MODEL,
+    "dataset": "tokens@v1",
+    "global_batch_size": 4,
+    "seed": 1,
+    "schedule": "constant",
+}
+
+
+@dataclass(frozen=True)
+class Race:
+    """Seconds, turn by turn."""
+
+    kind: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        return tuple(one / other for one, other in zip(self.ours, self.theirs, strict=True))
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+
+def measure(kinds: tuple[str, ...] = ("stop", "resume", "recovery")) -> list[Race]:
+    races: dict[str, Callable[[Path, ExitStack], tuple[Callable[[], float], Callable[[], float]]]] = {
+        "stop": _stop,
+        "resume": _resume,
+        "recovery": _recovery,
+    }
+    found = []
+    for kind in kinds:
+        with TemporaryDirectory(prefix="gpu-training-bench-") as folder, ExitStack() as stack:
+            ours, theirs = races[kind](Path(folder), stack)
+            told: dict[Callable[[], float], list[float]] = {ours: [], theirs: []}
+            for turn in range(TURNS[kind] + 1):
+                for work in (ours, theirs) if turn % 2 == 0 else (theirs, ours):
+                    seconds = work()
+                    if turn:  # the first one warms up caches, and our buffers
+                        told[work].append(seconds)
+        found.append(Race(kind, tuple(told[ours]), tuple(told[theirs])))
+    return found
+
+
+def _state() -> Any:
+    """A training state after one step."""
+    import torch
+    from trainer.train.state import TrainState
+
+    model = _model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    return TrainState(model, optimizer, scheduler, torch.amp.GradScaler("cpu", enabled=False))
+
+
+def _model() -> Any:
+    from trainer.data.dataset import DatasetInfo
+    from trainer.models.load import build_model
+
+    info = DatasetInfo("tokens", "v1", 256, (64,), 1, 1, kind="tokens", vocabulary=256, sequence_length=64)
+    return build_model(_run(1).training, info)
+
+
+def _run(steps: int) -> Any:
+    from trainer.contracts.run import RunConfig, TrainingConfig
+
+    return RunConfig(
+        name="bench",
+        groups=["local"],
+        nodes=1,
+        training=TrainingConfig(steps=steps, **FIELDS),
+        created_at="now",
+    )
+
+
+def _stop(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
+    from types import SimpleNamespace
+
+    import torch
+    from trainer.data.order import GlobalOrder
+    from trainer.file_store import FileStore
+    from trainer.train.checkpoint import Checkpoints
+    from trainer.train.saving import Saver, save
+
+    state, order = _state(), GlobalOrder(1000, 4, 1)
+    checkpoints = Checkpoints(FileStore(root / "store"), "b", _run(1000), 1, 1, root / "checkpoints")
+    checkpoints.begin(1, lambda *_: None)
+    told: list[dict[str, Any]] = []
+    events = SimpleNamespace(write=lambda kind, **fields: told.append(fields))
+    job: Any = SimpleNamespace(
+        world=SimpleNamespace(rank=0, device=torch.device("cpu")),
+        saver=Saver(),
+        checkpoints=checkpoints,
+        events=events,
+    )
+
+    tokens = torch.randint(0, 256, (16, 65))
+    torch.set_num_threads(1)  # as on nodes that train on a CPU
+
+    def ours() -> float:
+        state.step += 1
+        save(job, state, order, "periodic")
+        logits = state.model(tokens[:, :-1])
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        job.saver.let_copy()
+        state.optimizer.step()
+        job.saver.wait()
+        return told[-1]["stopped_seconds"]
+
+    def theirs() -> float:
+        began = time.perf_counter()
+        torch.save(state.capture(), root / "plain.pt")
+        return time.perf_counter() - began
+
+    return ours, theirs
+
+
+def _resume(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
+    _train_here(root, 1, lambda: None)
+    import torch
+
+    state = _state()
+    torch.save(
+        {"model": state.model.state_dict(), "optimizer": state.optimizer.state_dict()}, root / "plain.pt"
+    )
+    generations = iter(range(2, 100))
+
+    def ours() -> float:
+        return _child(["-m", "benchmarks.checkpoints", "--resume", str(root), str(next(generations))])
+
+    def theirs() -> float:
+        return _child([str(SCRIPT), "resume", str(root / "plain.pt")])
+
+    return ours, theirs
+
+
+def _child(command: list[str]) -> float:
+    """Until the moment that the process prints."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'trainer' / 'src'}", "OMP_NUM_THREADS": "2"}
+    began = time.time()
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return float(done.stdout.split()[-1]) - began
+
+
+def _train_here(root: Path, generation: int, on_step: Callable[[], None]) -> None:
+    """One rank, resumed where it was, for one step and its checkpoint; ``on_step``: once the step is done."""
+    import numpy as np
+    import torch
+    from trainer.contracts.manifests import DatasetFacts
+    from trainer.contracts.worker import WorkerEvent
+    from trainer.data.dataset import dataset_info, make_split
+    from trainer.data.manifest import DatasetName
+    from trainer.data.publish import describe
+    from trainer.file_store import FileStore
+    from trainer.local_launch import rank_environment
+    from trainer.models.dropout import seed_dropout
+    from trainer.models.load import build_model
+    from trainer.train.checkpoint import Checkpoints
+    from trainer.train.events import EventLog
+    from trainer.train.job import Job
+    from trainer.train.loop import train
+    from trainer.train.precision import resolve_precision
+    from trainer.train.stop import StopRequest
+    from trainer.train.world import join_world, leave_world
+
+    data = root / "data"
+    if not data.is_dir():
+        data.mkdir()
+        np.save(data / "train-0.npy", np.random.default_rng(0).integers(0, 256, 65 * 64).astype(np.uint16))
+    manifest = describe(data, DatasetName("tokens", "v1"), DatasetFacts(sequence_length=64, vocabulary=256))
+    run, info = _run(100), dataset_info(manifest)
+    os.environ.update(rank_environment(0, 1, str(root / f"meeting-{generation}")))
+    torch.manual_seed(1)
+    model = build_model(run.training, info)
+    stop = StopRequest(root)
+
+    def look(event: WorkerEvent) -> None:
+        if event.kind == "step":
+            on_step()
+            stop.ask()
+
+    world = join_world("cpu")
+    events = EventLog(root / "events.jsonl", look)
+    split = make_split(data, manifest, "train")
+    train(
+        Job(
+            training=run.training,
+            world=world,
+            info=info,
+            train_split=split,
+            test_split=make_split(data, manifest, "test"),
+            model=model,
+            dropout=seed_dropout(model, 1),
+            precision=resolve_precision("auto", "cpu", None),
+            checkpoints=Checkpoints(FileStore(root / "store"), "b", run, generation, 1, root / "checkpoints"),
+            stop=stop,
+            events=events,
+        )
+    )
+    leave_world()
+    events.close()
+
+
+def _recovery(root: Path, stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Ours: a node's agent with its own torchrun, over an S3 on this machine; the run goes on from turn to turn."""
+    from trainer.agent.board import utc_now
+    from trainer.agent.supervisor import torchrun_argv
+    from trainer.agent.watchdog import rank_processes
+    from trainer.contracts.run import CheckpointSettings, RunConfig, RunPointer, TrainingConfig
+
+    from localcloud.aws.server import AwsServer
+    from tests.local.cloud_kit import REGION, wait_until
+    from tests.trainer import agent_kit
+
+    aws = stack.enter_context(AwsServer(tick_seconds=0.05))
+    os.environ.update(
+        {
+            "AWS_ENDPOINT_URL": aws.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'trainer' / 'src'}",
+        }
+    )
+    agent_kit.fake_workers = torchrun_argv
+    cloud = stack.enter_context(agent_kit.cloud(aws.endpoint, root, 1, 1))
+    (agent,) = cloud.boot_all()
+    training = TrainingConfig(
+        model="tiny-vision",
+        dataset="numbers@v1",
+        steps=10**6,
+        global_batch_size=8,
+        checkpoint=CheckpointSettings(every_seconds=1, keep=2),
+    )
+    run = RunConfig(name="bench", groups=["gpu"], nodes=1, training=training, created_at=utc_now())
+    cloud.store.put(cloud.bucket, "runs/bench/config.json", run.to_json().encode())
+    cloud.board.put_pointer("gpu", RunPointer(run="bench", action="start", updated_at=utc_now()))
+
+    def events(generation: int, kind: str) -> list[Any]:
+        paths = agent.folder.glob(f"runs/bench/gen-{generation:04d}/events-rank0.jsonl")
+        lines = [json.loads(line) for path in paths for line in path.read_text().splitlines(keepends=True)]
+        return [event for event in lines if event["kind"] == kind]
+
+    def ours() -> float:
+        wait_until(
+            lambda: bool(events(cloud.generation("bench"), "checkpoint")), "a checkpoint", WAIT_SECONDS
+        )
+        generation, session = cloud.generation("bench"), agent.agent._session
+        assert session is not None and session._training is not None
+        (worker,) = rank_processes(session._training.workers.pids())
+        os.kill(worker.pid, 9)
+        killed = time.time()
+        wait_until(lambda: bool(events(generation + 1, "step")), "the next step", WAIT_SECONDS)
+        return events(generation + 1, "step")[0]["time"] - killed
+
+    log = root / "plain.jsonl"
+    log.touch()
+
+    def plain() -> list[Any]:
+        return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "100"]
+    process = subprocess.Popen(
+        [*launcher, str(SCRIPT), "recover", str(root / "plain.pt"), str(log)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    wait_until(lambda: bool(plain()), "the script's first step", WAIT_SECONDS)
+
+    def theirs() -> float:
+        pid = plain()[-1]["pid"]
+        os.kill(pid, 9)
+        killed = time.time()
+        wait_until(lambda: plain()[-1]["pid"] != pid, "the script's next step", WAIT_SECONDS)
+        return next(line["time"] for line in plain() if line["time"] > killed and line["pid"] != pid) - killed
+
+    return ours, theirs
+
+
+def rows(races: list[Race]) -> list[tuple[str, str, str, str]]:
+    """For the table of `make bench`: what, median, lowest to highest, held to."""
+    return [
+        (
+            f"{WHAT[race.kind]} ({statistics.median(race.ours):.3f} s to {statistics.median(race.theirs):.3f} s)",
+            f"{race.ratio:.2f}",
+            f"{min(race.ratios):.2f} to {max(race.ratios):.2f}",
+            f"at most {TARGETS[race.kind]}",
+        )
+        for race in races
+    ]
+
+
+def to_json(races: list[Race]) -> dict[str, Any]:
+    return {
+        race.kind: {
+            "ours": race.ours,
+            "theirs": race.theirs,
+            "ratio": race.ratio,
+            "limitRatio": TARGETS[race.kind],
+        }
+        for race in races
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="the figures as one JSON document")
+    parser.add_argument("--only", choices=sorted(TARGETS), help="one of the three")
+    parser.add_argument("--resume", nargs=2, help=argparse.SUPPRESS)  # this program's own child
+    asked = parser.parse_args()
+    if asked.resume:
+        root, generation = asked.resume
+        _train_here(Path(root), int(generation), lambda: print(time.time(), flush=True))
+        return 0
+    races = measure((asked.only,) if asked.only else tuple(TARGETS))
+    if asked.json:
+        print(json.dumps(to_json(races)))
+    else:
+        for row in rows(races):
+            print("  ".join(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

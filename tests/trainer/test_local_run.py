@@ -1,0 +1,218 @@
+"""`trainer train` on this machine: from a folder of shards to a folder of checkpoints, stopped and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainer.cli import main
+from trainer.data.sample import make_sample
+from trainer.devices.nvml import Nvml
+from trainer.devices.selection import by_uuid
+from trainer.errors import ConfigurationError
+from trainer.exit_codes import Exit
+from trainer.local_launch import launch, rank_environment
+
+from tests.trainer.nvml_fake import FakeNvml, h100
+
+SOURCE = Path(__file__).parents[2] / "trainer" / "src"
+QUICK = (
+    "--model",
+    "tiny-vision",
+    "--set",
+    "training.modelArgs.width=8",
+    "--batch-size",
+    "32",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "shapes"
+    make_sample(folder, samples=128, test_samples=32)
+    return folder
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in rank_environment(0, 1, "")}
+    return {**kept, "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Done]]:
+    """`trainer train` in this process, which has torch loaded already; what it leaves behind is put back."""
+    variables, path = dict(os.environ), list(sys.path)
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Done:
+        os.environ.clear()
+        os.environ.update({**variables, "GLOO_SOCKET_IFNAME": "lo"})
+        code = main(["train", *arguments])
+        shown = capsys.readouterr()
+        return Done(code, shown.out, shown.err)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield run
+    torch.set_num_threads(threads)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path
+    for number, handler in handlers:
+        signal.signal(number, handler)
+
+
+def steps(output: str) -> list[dict[str, Any]]:
+    return [event for event in map(json.loads, output.splitlines()) if event["kind"] == "step"]
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on_to_the_very_same_end(
+    shapes: Path, tmp_path: Path, trainer: Callable[..., Done]
+) -> None:
+    asked = ("--dataset", str(shapes), *QUICK, "--steps", "60", "--json")
+    whole = trainer(*asked, "--run", "whole")
+    assert whole.returncode == Exit.DONE, whole.stderr
+
+    command = [sys.executable, "-m", "trainer", "train", *asked, "--run", "parts"]
+    started = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    seen = [started.stdout.readline() for _ in range(4)]  # it has begun
+    started.send_signal(signal.SIGINT)
+    rest, told = started.communicate(timeout=60)
+    assert started.returncode == Exit.STOPPED_SAVED, told
+    assert "saving at the next step, then stopping" in told and "Traceback" not in told
+    first = steps("".join(seen) + rest)
+    assert 3 <= len(first) < 60
+
+    second = trainer(*asked, "--run", "parts")
+    assert second.returncode == Exit.DONE, second.stderr
+    losses = [step["loss"] for step in first + steps(second.stdout)]
+    assert losses == [step["loss"] for step in steps(whole.stdout)] and len(losses) == 60
+
+    other = trainer(*asked, "--run", "parts", "--set", "training.learningRate=0.5")
+    assert other.returncode == Exit.CONFIGURATION and other.stdout == ""
+    assert other.stderr == (
+        "trainer: CONFIGURATION (2): run parts was begun with other settings (training.learningRate was 0.001, "
+        "is 0.5): give them again to go on, or another --run name to begin anew\n"
+    )
+
+
+def test_two_processes_from_a_file_of_settings_show_a_table(shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("nodes: 4\ntraining: {dataset: shapes@local, steps: 900}\n")
+    command = [
+        sys.executable,
+        "-m",
+        "trainer",
+        "train",
+        "--config",
+        "run.yaml",
+        "--dataset",
+        str(shapes),
+        *QUICK,
+    ]
+    done = subprocess.run(
+        [*command, "--epochs", "2", "--processes", "2", "--run-dir", "here"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == Exit.DONE, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(
+        "run shapes: tiny-vision on shapes@local, 2 processes (cpu), 32 samples a step, 8 steps;"
+    )
+    assert re.fullmatch(r" +8 of 8 +\d\.\d{4} +[\d,]+ img +\d+\.\d% .*", lines[-5])
+    assert lines[-4].startswith("  held-out after step 8: loss") and "accuracy" in lines[-4]
+    assert lines[-2].startswith("finished: 8 steps, 2.00 epochs")
+    assert list((tmp_path / "here" / "checkpoints").glob("step-00000008/*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "which data? give --dataset FOLDER"),
+        (("--dataset", "absent"), "absent is not a folder"),
+        (
+            ("--dataset", "{shapes}", "--steps", "1", "--set", "training.augmnt.flip=true"),
+            "did you mean augment?",
+        ),
+        (("--dataset", "{shapes}"), "training: give either steps or epochs"),
+        (("--dataset", "{shapes}", "--steps", "1", "--device", "cuda"), "--device cuda: torch sees no GPU"),
+        (("--dataset", "{shapes}", "--devices", "0", "--device", "cpu"), "leave one of them out"),
+        (
+            ("--dataset", "{shapes}", "--steps", "1", "--batch-size", "9999"),
+            "9999 is more than the 128 training",
+        ),
+    ],
+)
+def test_a_users_mistake_is_one_line(
+    shapes: Path, trainer: Callable[..., Done], arguments: tuple[str, ...], told: str
+) -> None:
+    done = trainer(*(argument.replace("{shapes}", str(shapes)) for argument in arguments))
+    assert done.returncode == Exit.CONFIGURATION
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("trainer: CONFIGURATION (2): ") and told in line
+
+
+def test_devices_are_named_by_uuid_in_nvmls_order() -> None:
+    nvml = Nvml(FakeNvml(h100(4)))
+    uuids = [reading.uuid for reading in nvml.readings()]
+    assert by_uuid("2,0", nvml) == f"{uuids[2]},{uuids[0]}"
+    for indices, told in (
+        ("0,4", "there is no GPU 4; there is 0, 1, 2, 3"),
+        ("1,1", "twice"),
+        ("a", "must be numbers"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            by_uuid(indices, nvml)
+
+
+def test_each_process_is_told_its_rank_and_only_its_devices_and_the_first_own_fault_is_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "import os, sys, json; rank = int(os.environ['RANK']);"
+        "names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'TRAINER_MEETING_FILE', 'CUDA_VISIBLE_DEVICES');"
+        "open(f'rank{rank}', 'w').write(json.dumps({name: os.environ[name] for name in names}));"
+        "sys.exit([32, 31, 0][rank])"
+    )
+    monkeypatch.chdir(tmp_path)
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert (
+        launch(["-c", script], 3, {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}) == Exit.OUT_OF_MEMORY
+    )
+    for number, handler in before:
+        signal.signal(number, handler)
+    told = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(3)]
+    assert [one["RANK"] for one in told] == [one["LOCAL_RANK"] for one in told] == ["0", "1", "2"]
+    assert {one["WORLD_SIZE"] for one in told} == {"3"} and len(
+        {one["TRAINER_MEETING_FILE"] for one in told}
+    ) == 1
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in told} == {"GPU-a,GPU-b"}

@@ -1,0 +1,118 @@
+"""What a benchmark found, as JSON, as tables, and as Prometheus text for the node exporter's textfile collector."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+from rich.console import Console
+from rich.markup import escape
+
+from ..contracts.base import Document
+from ..exit_codes import Exit
+from ..obs.exporter import NodeState, as_text
+from ..selfcheck.render import (
+    COLOURS,
+    allreduce_table,
+    load_table,
+    matmul_table,
+    memory_table,
+)
+from ..selfcheck.report import (
+    ORDER,
+    PASSING,
+    AllReduceFigure,
+    Finding,
+    LoadFigure,
+    MatmulFigure,
+    MemoryFigure,
+)
+from .compare import AgainstCpu
+
+
+class LoaderFigure(Document):
+    """Reading batches of a dataset folder, as a training does."""
+
+    dataset: str
+    batch_size: int
+    workers: int
+    batches: int
+    samples_per_second: float
+    bytes_per_second: float
+    step_seconds: float  # what a step was taken to compute
+    data_wait_ratio: float  # of the time; 1 where nothing is computed
+
+
+class BenchReport(Document):
+    name: str  # matmul, memory, allreduce, dataloader
+    seconds: float
+    findings: list[Finding] = Field(default_factory=list)
+    matmul: list[MatmulFigure] = Field(default_factory=list)
+    load: list[LoadFigure] = Field(default_factory=list)
+    against_cpu: list[AgainstCpu] = Field(default_factory=list)
+    memory: list[MemoryFigure] = Field(default_factory=list)
+    allreduce: list[AllReduceFigure] = Field(default_factory=list)
+    loader: LoaderFigure | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or that of the worst finding."""
+        worst = max(self.findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
+        bad = worst is not None and worst.verdict not in PASSING
+        return int(worst.exit_code or Exit.BUG) if worst is not None and bad else int(Exit.DONE)
+
+
+def show(report: BenchReport, console: Console) -> None:
+    if report.matmul:
+        console.print(matmul_table(report.matmul))
+    if report.load:
+        console.print(load_table(report.load))
+    for found in report.against_cpu:
+        console.print(
+            f"{found.gpu} in {found.dtype} (n = {found.gpu_n}) does {found.ratio:.3g} times what {found.cpu_cores} CPU "
+            f"cores do in fp32 (n = {found.cpu_n})"
+        )
+    if report.memory:
+        console.print(memory_table(report.memory))
+    if report.allreduce:
+        console.print(allreduce_table(report.allreduce))
+    if report.loader is not None:
+        loader = report.loader
+        paced = f", {loader.data_wait_ratio:.1%} of the time waiting" if loader.step_seconds else ""
+        console.print(
+            f"{loader.dataset}: {loader.samples_per_second:,.0f} samples/s, {loader.bytes_per_second / 1e6:,.1f} MB/s "
+            f"(batches of {loader.batch_size}, {loader.workers} workers){paced}"
+        )
+    for finding in report.findings:
+        text = f"{finding.message}{f'; {finding.cause}' if finding.cause else ''}"
+        console.print(f"[{COLOURS[finding.verdict]}]{finding.verdict}[/] {escape(text)}")
+
+
+def write_prometheus(report: BenchReport, path: Path) -> None:
+    """Replaces ``path`` at once: whoever collects it never reads half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(as_text(_series(report)))
+    os.replace(part, path)
+
+
+def _series(report: BenchReport) -> NodeState:
+    state = NodeState()
+    for product in report.matmul:
+        place = {"device": product.device, "dtype": product.dtype}
+        state.set("trainer_bench_matmul_tflops", product.tflops_median, **place)
+        state.set("trainer_bench_matmul_error_ratio", product.error / product.tolerance, **place)
+    for copy in report.memory:
+        state.set(
+            "trainer_bench_memory_bytes_per_second", copy.gigabytes_per_second * 1e9, device=copy.device
+        )
+    for reduced in report.allreduce:
+        speed = reduced.bus_gigabytes_per_second * 1e9
+        state.set(
+            "trainer_bench_allreduce_bus_bytes_per_second", speed, message_bytes=str(reduced.message_bytes)
+        )
+    if report.loader is not None:
+        state.set("trainer_bench_samples_per_second", report.loader.samples_per_second)
+        waited = report.loader.data_wait_ratio if report.loader.step_seconds else None
+        state.set("trainer_bench_data_wait_ratio", waited)
+    return state

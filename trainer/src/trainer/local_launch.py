@@ -1,0 +1,73 @@
+"""Several processes of one command on this machine, as torchrun starts them, but with their own exit codes and no
+stack traces: torchrun answers 1 to everything, and to Ctrl-C with a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+from .exit_codes import Exit
+
+LOOK_SECONDS = 0.2
+# Once one process has failed, the others notice by themselves or never will.
+GRACE_SECONDS = 30
+_STOPPED = (Exit.STOPPED_SAVED, Exit.STOPPED_STALE)
+
+
+@contextmanager
+def meeting_file() -> Iterator[str]:
+    """Where the ranks of one start meet; gone with it."""
+    with TemporaryDirectory(prefix="trainer-") as folder:
+        yield os.path.join(folder, "meeting")
+
+
+def rank_environment(rank: int, size: int, file: str) -> dict[str, str]:
+    """What a process needs to know to be one rank of a world on this machine."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    return {**{name: str(value) for name, value in ranks.items()}, "TRAINER_MEETING_FILE": file}
+
+
+def launch(command: Sequence[str], processes: int, environment: Mapping[str, str]) -> int:
+    """Run ``command`` as so many ranks; the exit code of the one that failed first for a reason of its own.
+
+    SIGINT and SIGTERM are passed on.
+    """
+    with meeting_file() as file:
+        return _launch(command, processes, environment, file)
+
+
+def _launch(command: Sequence[str], processes: int, environment: Mapping[str, str], file: str) -> int:
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // processes))}
+    children = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            env={**threads, **environment, **rank_environment(rank, processes, file)},
+        )
+        for rank in range(processes)
+    ]
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+    deadline: float | None = None
+    while any(child.poll() is None for child in children):
+        failed = [child for child in children if child.poll() not in (None, 0, *_STOPPED)]
+        if failed and deadline is None:
+            deadline = time.monotonic() + GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            pass_on(signal.SIGKILL, None)
+        time.sleep(LOOK_SECONDS)
+    codes = [child.returncode for child in children]
+    own = [code for code in codes if code not in (0, Exit.PEER_LOST) and code > 0]
+    return own[0] if own else next((abs(code) for code in codes if code), 0)

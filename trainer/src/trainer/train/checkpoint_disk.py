@@ -1,0 +1,81 @@
+"""A checkpoint on this node's disk: room and rights are tried before the first step; a folder is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import CheckpointError
+from ..store import fsync_dir
+
+PROBE_BYTES = 1 << 20
+
+
+def folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def prepare_disk(folder: Path, expected_bytes: int) -> None:
+    """Make the folder, take away what a killed save left, write a probe and read it back.
+
+    Raises CheckpointError where that fails, or where two checkpoints of ``expected_bytes`` do not fit: the old one
+    stays until the new one is complete.
+    """
+    probe = folder / "probe.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left_over in folder.glob("step-*.tmp"):
+            shutil.rmtree(left_over)
+        free = shutil.disk_usage(folder).free
+        body = os.urandom(PROBE_BYTES)
+        with open(probe, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        is_right = probe.read_bytes() == body
+        probe.unlink()
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoints cannot be written to {folder}: {error}; {_remedy(error)}"
+        ) from error
+    if not is_right:
+        raise CheckpointError(f"{folder} gives back other bytes than were written: replace the disk")
+    if free < 2 * expected_bytes:
+        raise CheckpointError(
+            f"{folder} has {free / 2**30:.1f} GiB free; two checkpoints of this model need "
+            f"{2 * expected_bytes / 2**30:.1f} GiB"
+        )
+
+
+def write_folder(folder: Path, step: int, write: Callable[[Path], None]) -> Path:
+    """``step-<n>`` with what ``write`` writes into the folder it is given: in a temporary one, synced, then renamed.
+
+    Raises CheckpointError; then nothing lies under the good name.
+    """
+    final = folder / folder_name(step)
+    part = final.with_name(final.name + ".tmp")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        write(part)
+        fsync_dir(part)
+        if final.exists():  # an older generation's, on this node
+            shutil.rmtree(final)
+        os.replace(part, final)
+        fsync_dir(folder)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        raise CheckpointError(
+            f"checkpoint of step {step} cannot be written to {part}: {error}; {_remedy(error)}"
+        ) from error
+    return final
+
+
+def _remedy(error: OSError | RuntimeError) -> str:
+    """What a person does about a disk that takes no checkpoint."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EROFS:
+        return "the disk is read-only: look at the node's kernel log, replace the node, then `trainer run resume`"
+    return "free space there or ask for a larger disk, then `trainer run resume`"
