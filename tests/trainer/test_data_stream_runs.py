@@ -18,8 +18,8 @@ STEPS = 9  # one and a half epochs of 96 samples in three shards
 
 
 def streamed(name: str) -> RunConfig:
-    slow = {"step_seconds": 0.05}
-    return run_config(name, data="stream", stream_window_shards=1, steps=STEPS, model_args=slow)
+    held = {"hold_at": 4}
+    return run_config(name, data="stream", stream_window_shards=1, steps=STEPS, model_args=held)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_without_an_older_checkpoint_the_end_says_so(trained: Bench, monkeypatch
 
 
 def test_a_stop_does_not_wait_for_an_evaluation_and_the_resume_catches_up(trained: Bench) -> None:
-    settings = {"steps": 8, "eval_every_steps": 1, "model_args": {"step_seconds": 0.1}}
+    settings = {"steps": 8, "eval_every_steps": 1, "model_args": {"hold_at": 1}}
     first = Ranks(trained, run_config(**settings), 1, world=1)
     until(lambda: bool(first.events(0, "started")), "the start")
     (first.gen_dir / "stop").write_text("notice")

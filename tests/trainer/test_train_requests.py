@@ -12,11 +12,11 @@ from trainer.exit_codes import Exit
 from trainer.train.stragglers import WINDOW_STEPS, Straggler, Stragglers
 
 from tests.trainer.kit import Bench, Ranks, run_config
-from tests.trainer.test_train_runs import until
+from tests.trainer.test_train_runs import ENDLESS, until
 
 
 def test_a_save_at_request_and_stacks_at_request_leave_the_run_going(trained: Bench) -> None:
-    settings = {"steps": 400, "model_args": {"step_seconds": 0.05}}
+    settings = {"steps": ENDLESS, "model_args": {"step_seconds": 0.05}}
     ranks = Ranks(trained, run_config(**settings), 1, world=2)
     until(lambda: len(ranks.events(0, "step")) >= 2, "the second step")
     pid = ranks.processes[1].pid

@@ -25,6 +25,7 @@ from trainer.worker import run as run_worker
 from tests.trainer.kit import Bench, Ranks, free_port, rank_environment, run_config, worker_config
 
 LIMIT_SECONDS = 90
+ENDLESS = 1_000_000  # steps of a run that something else ends, however long that takes on a loaded machine
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -57,8 +58,8 @@ def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> N
     assert whole.wait() == [Exit.DONE, Exit.DONE]
     assert whole.samples() == global_sequence(14)
 
-    slow = {**settings, "model_args": {**arguments, "step_seconds": 0.05}}
-    first = Ranks(trained, run_config("parts", **slow), 1, world=2)
+    held = {**settings, "model_args": {**arguments, "hold_at": 6}}
+    first = Ranks(trained, run_config("parts", **held), 1, world=2)
     until(lambda: len(first.events(0, "step")) >= 5, "the fifth step")
     (first.gen_dir / "stop").write_text("notice")
     assert first.wait() == [Exit.STOPPED_SAVED, Exit.STOPPED_SAVED]
@@ -67,7 +68,7 @@ def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> N
     assert {event["step"] for rank in (0, 1) for event in first.events(rank, "stopped")} == {stopped["step"]}
     assert (first.report(1).code, first.report(1).step) == (Exit.STOPPED_SAVED, stopped["step"])
 
-    second = Ranks(trained, run_config("parts", **slow), 2, world=2)
+    second = Ranks(trained, run_config("parts", **held), 2, world=2)
     assert second.wait() == [Exit.DONE, Exit.DONE]
     (started,) = second.events(0, "started")
     assert started["step"] == stopped["step"] == len(first.losses()) and "resumed" in started["message"]
@@ -108,7 +109,7 @@ def test_a_run_goes_on_with_another_world_size(trained: Bench) -> None:
     """16 samples a step over 3 and then 2 ranks: what one rank would have done, dropout included."""
     alone = Ranks(trained, run_config("alone", steps=10, model_args={"dropout": 0.3}), 1, world=1)
     assert alone.wait() == [Exit.DONE]
-    settings = {"steps": 10, "model_args": {"dropout": 0.3, "step_seconds": 0.05}}
+    settings = {"steps": 10, "model_args": {"dropout": 0.3, "hold_at": 4}}
     first = Ranks(trained, run_config(**settings), 1, world=3)
     until(lambda: len(first.events(0, "step")) >= 3, "the third step")
     (first.gen_dir / "stop").write_text("regroup")
@@ -151,7 +152,7 @@ def test_a_killed_rank_ends_its_peers_with_32_and_the_run_resumes_from_the_last_
 
 
 def test_sigterm_is_a_stop_at_a_step_that_all_ranks_share(trained: Bench) -> None:
-    settings = {"steps": 200, "model_args": {"step_seconds": 0.05}}
+    settings = {"steps": ENDLESS, "model_args": {"step_seconds": 0.05}}
     ranks = Ranks(trained, run_config(**settings), 1, world=2)
     until(lambda: len(ranks.events(0, "step")) >= 2, "the second step")
     ranks.processes[1].terminate()
@@ -171,7 +172,7 @@ def break_disk_of(bench: Bench) -> None:
 
 def test_a_stop_that_cannot_save_ends_with_76_where_an_older_checkpoint_is(trained: Bench) -> None:
     settings = {
-        "steps": 400,
+        "steps": ENDLESS,
         "model_args": {"step_seconds": 0.05},
         "checkpoint": {"every_seconds": 2, "keep": 2},
     }
@@ -187,7 +188,7 @@ def test_a_stop_that_cannot_save_ends_with_76_where_an_older_checkpoint_is(train
 
 def test_a_periodic_save_that_fails_ends_the_run_loudly(trained: Bench) -> None:
     settings = {
-        "steps": 400,
+        "steps": ENDLESS,
         "model_args": {"step_seconds": 0.05},
         "checkpoint": {"every_seconds": 0.1, "keep": 2},
     }
@@ -208,7 +209,7 @@ def test_a_loss_that_is_no_number_ends_with_30_and_names_step_and_rank(trained: 
 
 def test_a_fenced_generation_ends_and_leaves_the_newer_one_alone(trained: Bench) -> None:
     settings = {
-        "steps": 400,
+        "steps": ENDLESS,
         "model_args": {"step_seconds": 0.05},
         "checkpoint": {"every_seconds": 0.5, "keep": 2},
     }
