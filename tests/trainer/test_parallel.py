@@ -12,6 +12,7 @@ from trainer.contracts.run import TrainingConfig
 from trainer.exit_codes import Exit
 from trainer.train import evaluate
 from trainer.train.job import Job
+from trainer.train.saved_state import SavedState
 
 from tests.trainer.test_train_features import stop_after_2
 from tests.trainer.train_kit import Outcome, config, train_ranks
@@ -28,8 +29,7 @@ def alone(tmp_path: Path, **fields: Any) -> Outcome:
 
 
 def saved_weights(root: Path) -> dict[str, torch.Tensor]:
-    path = max((root / "checkpoints").glob("step-*/*.pt"))
-    return torch.load(path, weights_only=True)["model"]  # type: ignore[no-any-return]
+    return SavedState(max((root / "checkpoints").glob("step-*/g*"))).weights()
 
 
 def evaluate_one_by_one(_job: Job) -> None:

@@ -267,6 +267,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 def _fetch(arguments: argparse.Namespace) -> int:
     from .runs import control
     from .runs.export import export_safetensors
+    from .train.lineage import manifest_sha256
 
     board, cluster = _connect(arguments)
     run = _existing(arguments, board, cluster).name
@@ -278,9 +279,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
         told = {
             "run": run,
             "step": str(fetched.manifest.step),
-            "state_sha256": fetched.manifest.files[0].sha256,
+            "manifest_sha256": manifest_sha256(fetched.manifest),
         }
-        digest = export_safetensors(fetched.files[0], exported, told)
+        digest = export_safetensors(fetched.state, exported, told)
         files.append({"file": exported.name, "sha256": digest, "bytes": exported.stat().st_size})
     if arguments.json:
         found = {"run": run, "which": fetched.which, "step": fetched.manifest.step, "verified": True}

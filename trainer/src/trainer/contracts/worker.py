@@ -70,7 +70,7 @@ class WorkerEvent(Document):
                 eval_perplexity, seconds, best
     checkpoint  step, seconds (from the step's end to the moved pointer), stopped_seconds (part of it in which the loop
                 stood still; told beside later steps, whose numbers may be higher), size_bytes (of all files), sha256
-                (of the first one), reason (periodic, requested, best, final, or the reason of a stop)
+                (of the manifest), reason (periodic, requested, best, final, or the reason of a stop)
     straggler   step, slow_rank, ratio (its own work per step to the median of all ranks); rank 0 only
     stopped     step, reason, saved (false: the save failed; a resume will find an older checkpoint)
     finished    step, epochs, first_loss and last_loss (mean of the first and last tenth of all the run's

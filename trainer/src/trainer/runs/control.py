@@ -27,7 +27,7 @@ class Fetched:
 
     which: str  # best or latest
     manifest: CheckpointManifest
-    files: list[Path]
+    state: Path  # the folder of the state's files
     eval_loss: float | None
 
 
@@ -133,10 +133,10 @@ def fetch(board: Board, run: str, which: str, folder: Path) -> Fetched:
         )
     manifest = CheckpointManifest.from_json(body.body)
     folder.mkdir(parents=True, exist_ok=True)
-    files = fetch_files(board.store, board.bucket, manifest, folder)
+    state = fetch_files(board.store, board.bucket, manifest, folder)
     (folder / MANIFEST).write_bytes(body.body)
     (folder / "config.json").write_text(config.to_json())
-    return Fetched(which, manifest, files, pointer.eval_loss)
+    return Fetched(which, manifest, state, pointer.eval_loss)
 
 
 def list_runs(board: Board) -> list[str]:

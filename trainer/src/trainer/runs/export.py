@@ -12,19 +12,24 @@ from ..part_file import fsync_dir, sha256_of
 
 
 def export_safetensors(state: Path, target: Path, told: Mapping[str, str]) -> str:
-    """Write the model's tensors of a state file to ``target``, read them back and compare; the file's SHA-256.
+    """Write the model's tensors of a checkpoint to ``target``, read them back and compare; the file's SHA-256.
 
-    ``told`` becomes the file's metadata. Tensors that are one in the model (tied weights) are written twice, for the
-    format knows no other way. Raises ConfigurationError where torch or safetensors is missing, CheckpointError.
+    ``state`` is the folder of its files. ``told`` becomes the file's metadata. Tensors that are one in the model (tied
+    weights) are written twice, for the format knows no other way. Raises ConfigurationError where torch or safetensors is missing, CheckpointError.
     """
     try:
         import torch
         from safetensors.torch import load_file, save_file  # pyright: ignore[reportMissingImports]
+
+        from ..train.saved_state import SavedState, UnreadableError
     except ImportError as error:
         raise ConfigurationError(
             f"--safetensors needs {error.name}; pip install 'gpu-trainer[torch,safetensors]'"
         ) from error
-    weights = torch.load(state, map_location="cpu", weights_only=True)["model"]
+    try:
+        weights = SavedState(state).weights()
+    except UnreadableError as error:
+        raise CheckpointError(str(error)) from error
     tensors = {name: value.clone(memory_format=torch.contiguous_format) for name, value in weights.items()}
     part = target.with_name(target.name + ".part")
     try:

@@ -1,9 +1,10 @@
 """Checkpoints that exist completely or not at all, in one line of descent.
 
-A save: write to a temporary folder, fsync, rename; upload and prove the upload; write the manifest (now the
-checkpoint exists); move ``latest``; prune. Killed anywhere in between, the run resumes from what is complete.
+A save: each rank writes its part to a temporary folder of its node, fsync, rename; each node uploads its files and
+proves the upload; rank 0 writes the manifest of all (now the checkpoint exists), moves ``latest``, prunes. Killed
+anywhere in between, the run resumes from what is complete.
 
-Fencing: state files carry the generation in their name, so that no writer touches another's bytes. A term
+Fencing: state files lie below their generation's name, so that no writer touches another's bytes. A term
 begins by rewriting ``latest`` under the new generation (If-Match on what was read); every later move is
 If-Match on the own last value. A writer of an older generation is refused there and ends. A manifest that
 such a writer had already put ahead of ``latest`` is not in the line (`lineage`); a newer generation replaces
@@ -16,14 +17,13 @@ import fcntl
 import hashlib
 import logging
 import os
-import pickle
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 
-import torch
 from pydantic import ValidationError
 
 from .. import __version__
@@ -32,17 +32,26 @@ from ..contracts.manifests import CheckpointFile, CheckpointManifest, LatestPoin
 from ..contracts.run import RunConfig
 from ..errors import CheckpointError, ConfigurationError, FencedError
 from ..store import IntegrityError, MissingObjectError, Store, StoreError, sha256_of
-from .checkpoint_disk import folder_name, prepare_disk, write_folder
+from .checkpoint_disk import (
+    begin_folder,
+    finish_folder,
+    folder_name,
+    part_folder,
+    prepare_disk,
+    telling_why,
+)
 from .lineage import MANIFEST, STEP_FOLDER, fetch_files, manifest_sha256, read_line, read_pointer
-from .state import Plain
+from .saved_state import SavedState, UnreadableError, write_state
+from .state import Part
+from .world import Writers
 
 _log = logging.getLogger(__name__)
 
+PARALLEL_FILES = 4  # of a node, hashed and uploaded at a time; each goes up in parallel parts besides
+ALONE = Writers()
+
 Fallback = Callable[[int, str], None]  # step of an unusable checkpoint, why
-
-
-class UnreadableError(Exception):
-    """The bytes are the published ones and yet no state can be read from them."""
+Restore = Callable[[SavedState], object]  # raises ValueError or KeyError where the state is of another model
 
 
 def config_sha256(config: RunConfig) -> str:
@@ -50,13 +59,15 @@ def config_sha256(config: RunConfig) -> str:
 
 
 class Checkpoints:
-    """One generation's hold on a run's checkpoints. Rank 0 begins the term and saves; every rank may load."""
+    """One generation's hold on a run's checkpoints. Rank 0 begins the term and publishes; every rank loads, and those
+    that have a part of the state save it."""
 
     def __init__(
         self, store: Store, bucket: str, run: RunConfig, generation: int, world_size: int, local: Path
     ) -> None:
         self._store, self._bucket, self._run, self._local = store, bucket, run.name, local
         self._generation, self._world_size = generation, world_size
+        self._name = f"g{generation:04d}"  # of the folder of state files
         self._config_sha256 = config_sha256(run)
         self._keep = run.training.checkpoint.keep
         self._never_resume = run.training.resume == "never"
@@ -71,23 +82,29 @@ class Checkpoints:
         """Step of the newest complete checkpoint of the line; None: there is none."""
         return self._newest.step if self._newest else None
 
-    def begin(self, expected_bytes: int, on_fallback: Fallback) -> tuple[CheckpointManifest, Plain] | None:
-        """Find the newest usable checkpoint, fence older generations off, and return it with its state.
+    def prepare(self, expected_bytes: int) -> None:
+        """Try out this node's disk; raises CheckpointError, also where two checkpoints would not fit."""
+        prepare_disk(self._local, expected_bytes)
+
+    def begin(
+        self, expected_bytes: int, on_fallback: Fallback, restore: Restore
+    ) -> CheckpointManifest | None:
+        """Find the newest usable checkpoint, ``restore`` its state, and fence older generations off.
 
         None: a fresh start. Whether disk and bucket take a checkpoint is tried out first. Raises CheckpointError when
         they do not, when a save of ``expected_bytes`` would not fit twice on the disk, or when checkpoints exist and
         none is usable; ConfigurationError when resuming is forbidden; StoreError.
         """
-        prepare_disk(self._local, expected_bytes)
+        self.prepare(expected_bytes)
         with ThreadPoolExecutor(1) as pool:  # beside the reading, which is what a resume waits for
             tried = pool.submit(self._try_store)
-            found = self._find(on_fallback)
+            found = self._find(on_fallback, restore)
             tried.result()
         if found is not None:
-            self._move_latest(found[0])
+            self._move_latest(found)
         return found
 
-    def _find(self, on_fallback: Fallback) -> tuple[CheckpointManifest, Plain] | None:
+    def _find(self, on_fallback: Fallback, restore: Restore) -> CheckpointManifest | None:
         line = read_line(self._store, self._bucket, self._run)
         if line.manifests and self._never_resume:
             raise ConfigurationError(
@@ -99,15 +116,14 @@ class Checkpoints:
         self._latest_etag, self._best_etag = line.latest.etag, line.best.etag
         for place, manifest in enumerate(line.manifests):
             try:
-                state = self.load(manifest)
+                self.load(manifest, restore)
             except (IntegrityError, MissingObjectError, UnreadableError) as error:
                 on_fallback(manifest.step, str(error))
                 continue
-            self._newest = manifest
             self._steps = [older.step for older in reversed(line.manifests[place:])]
             if line.best.value and line.best.value.step <= manifest.step:
                 self._best_step = line.best.value.step
-            return manifest, state
+            return manifest
         if line.manifests or line.broken or line.latest.value:
             raise CheckpointError(
                 f"run {self._run} has checkpoints below s3://{self._bucket}/{keys.checkpoints(self._run)} "
@@ -115,11 +131,11 @@ class Checkpoints:
             )
         return None
 
-    def load(self, manifest: CheckpointManifest) -> Plain:
+    def load(self, manifest: CheckpointManifest, restore: Restore) -> None:
         """The state, from this node's disk where it is still right, else from the bucket.
 
         Raises IntegrityError, MissingObjectError, UnreadableError (all: try an older one), CheckpointError
-        (written under another configuration), StoreError.
+        (written under another configuration, or of another model), StoreError.
         """
         if manifest.config_sha256 != self._config_sha256:
             raise CheckpointError(
@@ -129,18 +145,22 @@ class Checkpoints:
         self._local.mkdir(parents=True, exist_ok=True)
         with open(self._local / "load.lock", "w") as lock:  # ranks of one node share the folder
             fcntl.flock(lock, fcntl.LOCK_EX)
-            path = fetch_files(self._store, self._bucket, manifest, folder)[0]
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True)
-            except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
-                raise UnreadableError(
-                    f"{path.name} cannot be read: {' '.join(str(error).split())}"
-                ) from error
+            saved = SavedState(fetch_files(self._store, self._bucket, manifest, folder))
+        try:
+            restore(saved)
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
+            ) from error
+        self._newest = manifest
 
-    def save(self, step: int, samples: int, epoch: float, state: Plain) -> CheckpointManifest:
-        """Write, upload, prove, publish, point, prune. A step that is saved already is not saved again.
+    def save(
+        self, step: int, samples: int, epoch: float, part: Part, writers: Writers = ALONE
+    ) -> CheckpointManifest:
+        """Write, upload, prove, publish, point, prune. A step that is saved already is not saved again. Collective.
 
-        Raises CheckpointError (disk, or a step below the newest complete one), FencedError, StoreError.
+        Raises CheckpointError (disk, or a step below the newest complete one), FencedError, StoreError; on all ranks
+        what one of them met.
         """
         if self._newest is not None and step <= self._newest.step:
             if step == self._newest.step:
@@ -148,9 +168,38 @@ class Checkpoints:
             raise CheckpointError(
                 f"step {step} is below the newest checkpoint, {self._newest.step}: not saved"
             )
-        path = self._write_locally(step, state)
-        sha256 = sha256_of(path)
-        self._store.upload(self._bucket, keys.checkpoint(self._run, step, path.name), path, sha256)
+        below = part_folder(self._local, step)
+        writers.all(lambda: begin_folder(self._local, step) if writers.leads else None)
+        with telling_why(below, step):
+            write_state(below / self._name, part, writers)
+        files = writers.all(lambda: self._upload(step) if writers.leads else [])
+        published = writers.all(
+            lambda: self._publish(step, samples, epoch, [*chain(*files)]) if writers.rank == 0 else None
+        )[0]
+        assert published is not None
+        self._newest, wanted = published
+        if writers.leads:
+            for folder in self._local.glob("step-*"):
+                if folder.name not in {folder_name(one) for one in wanted}:
+                    shutil.rmtree(folder, ignore_errors=True)
+        return self._newest
+
+    def _upload(self, step: int) -> list[CheckpointFile]:
+        """What this node's ranks wrote, under its good name and in the bucket."""
+        folder = finish_folder(self._local, step)
+
+        def upload(path: Path) -> CheckpointFile:
+            name, sha256 = path.relative_to(folder).as_posix(), sha256_of(path)
+            self._store.upload(self._bucket, keys.checkpoint(self._run, step, name), path, sha256)
+            return CheckpointFile(name=name, size_bytes=path.stat().st_size, sha256=sha256)
+
+        with ThreadPoolExecutor(PARALLEL_FILES) as pool:
+            return list(pool.map(upload, sorted((folder / self._name).iterdir())))
+
+    def _publish(
+        self, step: int, samples: int, epoch: float, files: list[CheckpointFile]
+    ) -> tuple[CheckpointManifest, set[int]]:
+        """The new checkpoint, and the steps that are kept."""
         manifest = CheckpointManifest(
             run=self._run,
             step=step,
@@ -160,15 +209,13 @@ class Checkpoints:
             world_size=self._world_size,
             config_sha256=self._config_sha256,
             trainer_version=__version__,
-            files=[CheckpointFile(name=path.name, size_bytes=path.stat().st_size, sha256=sha256)],
+            files=files,
             created_at=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
-        self._publish(manifest)
+        self._put_manifest(manifest)
         self._move_latest(manifest)
-        self._newest = manifest
         self._steps.append(step)
-        self._prune()
-        return manifest
+        return manifest, self._prune()
 
     def mark_best(self, manifest: CheckpointManifest, eval_loss: float) -> None:
         """Point ``best`` at a checkpoint of this term; pruning spares it from now on. Raises FencedError."""
@@ -190,18 +237,7 @@ class Checkpoints:
                 f"s3://{self._bucket}/{key} does not give back what was written; nothing can be saved"
             )
 
-    def _write_locally(self, step: int, state: Plain) -> Path:
-        name = f"state-g{self._generation:04d}.pt"
-
-        def write(folder: Path) -> None:
-            with open(folder / name, "wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-
-        return write_folder(self._local, step, write) / name
-
-    def _publish(self, manifest: CheckpointManifest) -> None:
+    def _put_manifest(self, manifest: CheckpointManifest) -> None:
         key = keys.checkpoint(self._run, manifest.step, MANIFEST)
         text = manifest.to_json().encode()
         if self._store.put(self._bucket, key, text, only_if_absent=True).written:
@@ -236,10 +272,11 @@ class Checkpoints:
             raise FencedError(f"s3://{self._bucket}/{key} was moved by another generation; this one ends")
         return put.etag
 
-    def _prune(self) -> None:
-        """Drop what no resume needs, manifests first; what fails is told and tried again at the next save."""
+    def _prune(self) -> set[int]:
+        """Drop what no resume needs, manifests first; what fails is told and tried again at the next save. The steps
+        that are kept."""
         self._steps, dropped = self._steps[-self._keep :], self._steps[: -self._keep]
-        wanted = {*self._steps, self._best_step}
+        wanted = {*self._steps} if self._best_step is None else {*self._steps, self._best_step}
         newest = self._steps[-1]
         try:
             listed = self._store.list_objects(self._bucket, keys.checkpoints(self._run))
@@ -249,9 +286,7 @@ class Checkpoints:
                     self._store.delete(self._bucket, item.key)
         except StoreError as error:
             _log.warning("old checkpoints were not removed (%s): %s", dropped, error)
-        for folder in self._local.glob("step-*"):
-            if folder.name not in {folder_name(step) for step in wanted if step is not None}:
-                shutil.rmtree(folder, ignore_errors=True)
+        return wanted
 
 
 def _generation_of(manifest: bytes) -> int:

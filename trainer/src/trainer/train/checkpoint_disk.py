@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import CheckpointError
@@ -50,32 +51,45 @@ def prepare_disk(folder: Path, expected_bytes: int) -> None:
         )
 
 
-def write_folder(folder: Path, step: int, write: Callable[[Path], None]) -> Path:
-    """``step-<n>`` with what ``write`` writes into the folder it is given: in a temporary one, synced, then renamed.
+def part_folder(folder: Path, step: int) -> Path:
+    """Where a checkpoint is written, until it is whole and has its good name."""
+    return folder / (folder_name(step) + ".tmp")
 
-    Raises CheckpointError; then nothing lies under the good name.
-    """
-    final = folder / folder_name(step)
-    part = final.with_name(final.name + ".tmp")
-    try:
+
+def begin_folder(folder: Path, step: int) -> None:
+    """Raises CheckpointError."""
+    part = part_folder(folder, step)
+    with telling_why(part, step):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        write(part)
-        fsync_dir(part)
+
+
+def finish_folder(folder: Path, step: int) -> Path:
+    """Synced, renamed to ``step-<n>``. Raises CheckpointError; then nothing lies under the good name."""
+    part, final = part_folder(folder, step), folder / folder_name(step)
+    with telling_why(part, step):
+        for inner in (*(path for path in part.iterdir() if path.is_dir()), part):
+            fsync_dir(inner)
         if final.exists():  # an older generation's, on this node
             shutil.rmtree(final)
         os.replace(part, final)
         fsync_dir(folder)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        raise CheckpointError(
-            f"checkpoint of step {step} cannot be written to {part}: {error}; {_remedy(error)}"
-        ) from error
     return final
 
 
-def _remedy(error: OSError | RuntimeError) -> str:
+@contextmanager
+def telling_why(part: Path, step: int) -> Iterator[None]:
+    """What the disk refuses is raised as CheckpointError, with what a person can do."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint of step {step} cannot be written to {part}: {error}; {_remedy(error)}"
+        ) from error
+
+
+def _remedy(error: OSError) -> str:
     """What a person does about a disk that takes no checkpoint."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EROFS:
+    if error.errno == errno.EROFS:
         return "the disk is read-only: look at the node's kernel log, replace the node, then `trainer run resume`"
     return "free space there or ask for a larger disk, then `trainer run resume`"

@@ -14,6 +14,7 @@ from ..contracts import keys
 from ..errors import CheckpointError, ConfigurationError
 from ..store import IntegrityError, MissingObjectError, Store
 from .lineage import fetch_files, read_line
+from .saved_state import SavedState, UnreadableError
 
 RUN = "run:"
 NAMED = 5  # of the names that do not fit
@@ -38,10 +39,13 @@ def fetch_weights(source: str, store: Store, bucket: str, folder: Path) -> dict[
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "load.lock", "w") as lock:  # ranks of one node share the folder
             fcntl.flock(lock, fcntl.LOCK_EX)
-            path = fetch_files(store, bucket, chosen[0], folder)[0]
+            saved = fetch_files(store, bucket, chosen[0], folder)
     except (IntegrityError, MissingObjectError) as error:
         raise CheckpointError(f"training.initFrom: {keys.checkpoints(run)}: {error}") from error
-    return _read(path, f'training.initFrom: run "{run}", step {chosen[0].step}')
+    try:
+        return SavedState(saved).weights()
+    except UnreadableError as error:
+        raise CheckpointError(f'training.initFrom: run "{run}", step {chosen[0].step}: {error}') from error
 
 
 def _read(path: Path, where: str) -> dict[str, torch.Tensor]:
@@ -54,8 +58,6 @@ def _read(path: Path, where: str) -> dict[str, torch.Tensor]:
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{where} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    if isinstance(loaded, dict) and isinstance(loaded.get("model"), dict):
-        loaded = loaded["model"]  # a checkpoint of the trainer's
     if not isinstance(loaded, dict) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
         raise ConfigurationError(f"{where} holds no weights; a file is a model's state_dict: name to tensor")
     return loaded

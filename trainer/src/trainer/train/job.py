@@ -16,18 +16,19 @@ from ..data.dataset import DatasetInfo, ShardedSplit
 from ..data.order import GlobalOrder
 from ..errors import CheckpointError
 from ..models.dropout import SampleKeys
-from .checkpoint import Checkpoints, UnreadableError
+from .checkpoint import Checkpoints
 from .evaluate import Evaluation, evaluate
 from .events import EventLog
 from .init_from import apply_weights
-from .parallel import Grid, as_shards, check_parallel, is_divided, make_grid, spread
+from .parallel import Grid, as_shards, check_parallel, make_grid
 from .plan import Plan
 from .precision import Precision
+from .saved_state import SavedState, UnreadableError
 from .saving import Saver, save
-from .schedule import make_optimizer, make_scheduler, with_own_kernels
+from .schedule import make_optimizer, make_scheduler
 from .state import TrainState
 from .stop import StopRequest
-from .world import World
+from .world import World, Writers
 
 SAVED_BYTES_PER_PARAMETER = 12  # fp32 weight and AdamW's two moments
 
@@ -55,11 +56,18 @@ class Job:
 
     grid: Grid = field(init=False)
     saver: Saver = field(init=False, default_factory=Saver)
+    writers: Writers = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError where the ranks do not make what the run asks for. Collective."""
         check_parallel(self.training)
         self.grid = make_grid(self.training.parallel, self.world)
+        self.writers = self.world.writers(together=self.grid.mesh is not None)
+
+    @property
+    def saves(self) -> bool:
+        """Has this rank a part in a checkpoint? Where nothing is divided, all ranks have the same, and rank 0 saves."""
+        return self.world.rank == 0 or self.writers.group is not None
 
 
 def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = None) -> TrainState:
@@ -69,26 +77,30 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
     to a checkpoint of its own.
     """
     state = _fresh_state(job, plan)
-    world, found = job.world, None
+    world, found, notes = job.world, None, list[str | None]()
+    expected_bytes = SAVED_BYTES_PER_PARAMETER * sum(one.numel() for one in job.model.parameters())
+
+    def restore(saved: SavedState) -> None:
+        notes.append(state.restore(saved))
+
     if world.rank == 0:
-        parameters = sum(parameter.numel() for parameter in job.model.parameters())
         found = job.checkpoints.begin(
-            parameters * SAVED_BYTES_PER_PARAMETER,
+            expected_bytes,
             lambda step, why: job.events.write("fallback", step=step, message=why),
+            restore,
         )
-    text: str | None = world.from_rank0(found[0].to_json() if found else None)
+    elif job.saves and job.writers.leads:
+        job.checkpoints.prepare(expected_bytes)
+    text: str | None = world.from_rank0(found.to_json() if found else None)
     message, note = "fresh start", None
     if text is not None:
         manifest = CheckpointManifest.from_json(text)
         try:
-            saved = found[1] if found else job.checkpoints.load(manifest)
-            saved = with_own_kernels(saved, state.optimizer)
-            divided = is_divided(state.model)
-            note = state.restore(spread(saved, state.model, state.optimizer) if divided else saved)
-        except (UnreadableError, RuntimeError, KeyError, ValueError) as error:
-            raise CheckpointError(
-                f"checkpoint of step {manifest.step} does not fit the model: {' '.join(str(error).split())}"
-            ) from error
+            if found is None:
+                job.checkpoints.load(manifest, restore)
+        except UnreadableError as error:
+            raise CheckpointError(f"checkpoint of step {manifest.step}: {error}") from error
+        note = notes[-1]
         if order.step_at(manifest.samples_consumed) != state.step:
             raise CheckpointError(f"checkpoint of step {manifest.step} names another offset than its state")
         message = (

@@ -88,15 +88,15 @@ def newest_complete(store: Store, bucket: str, run: str) -> CheckpointManifest |
     return line.manifests[0] if line.manifests else None
 
 
-def fetch_files(store: Store, bucket: str, manifest: CheckpointManifest, folder: Path) -> list[Path]:
-    """Download a checkpoint's files to ``folder`` and verify them; what is there and right is kept.
+def fetch_files(store: Store, bucket: str, manifest: CheckpointManifest, folder: Path) -> Path:
+    """Download a checkpoint's files to ``folder`` and verify them; what is there and right is kept. Where the state
+    lies below it.
 
     Raises IntegrityError or MissingObjectError when the checkpoint is not what its manifest says, StoreError.
     """
-    paths = []
     for file in manifest.files:
         path = folder / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
         key = keys.checkpoint(manifest.run, manifest.step, file.name)
         store.download(bucket, key, path, file.size_bytes, file.sha256)
-        paths.append(path)
-    return paths
+    return (folder / manifest.files[0].name).parent

@@ -1,15 +1,15 @@
-"""How the ranks divide a training among themselves, and their shards' way into a checkpoint and back.
+"""How the ranks divide a training among themselves.
 
 ``ddp`` gives each rank the whole model. ``fsdp`` (FSDP2, ``fully_shard``) spreads weights, gradients and the
 optimizer's state over the ranks. ``tensor`` gives each rank some heads and some columns of every layer of the GPT.
-A checkpoint always holds whole tensors, so that a run may go on divided in another way; what is not divided by this
-module (pipeline stages) is in `trainer.train.pipeline`.
+What each rank has goes into a checkpoint under the names of the undivided model, so that a run may go on divided in
+another way; what is not divided by this module (pipeline stages) is in `trainer.train.pipeline`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +22,6 @@ from ..contracts.run import ParallelSettings, TrainingConfig
 from ..errors import ConfigurationError
 from ..models.gpt import GPT
 from ..models.load import blocks_of
-from .state import Plain
 from .world import World
 
 
@@ -122,33 +121,6 @@ def exchange_gradients(model: nn.Module, now: bool) -> None:
     """Of an FSDP model: whether the next backward pass sums gradients over ranks."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(now)
-
-
-def whole(tree: Any, keep: bool) -> Any:
-    """``tree`` with every shard made whole, on the CPU where ``keep``, dropped elsewhere. Collective: the shards are
-    met in the same order on every rank."""
-    if isinstance(tree, DTensor):
-        tensor = tree.full_tensor()
-        return tensor.cpu() if keep else None
-    if isinstance(tree, dict):
-        return {key: whole(value, keep) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [whole(value, keep) for value in tree]
-    return tree
-
-
-def spread(saved: Plain, model: nn.Module, optimizer: torch.optim.Optimizer) -> Plain:
-    """A checkpoint's whole tensors as this rank's shards of them; the opposite of `whole`. Collective."""
-    parameters = [one for group in optimizer.param_groups for one in cast("list[Any]", group["params"])]
-    states = {
-        number: {key: _like(value, parameters[number]) for key, value in state.items()}
-        for number, state in saved["optimizer"]["state"].items()
-    }
-    return {
-        **saved,
-        "model": as_shards(saved["model"], model),
-        "optimizer": {**saved["optimizer"], "state": states},
-    }
 
 
 def as_shards(weights: dict[str, torch.Tensor], model: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,4 +1,5 @@
-"""Saves beside the training: at most one at a time, in a thread of rank 0, and when the training waits for one.
+"""Saves beside the training: at most one at a time, in a thread of each rank that has a part of the state (of plain
+data parallelism rank 0 alone), and when the training waits for one.
 
 A periodic, requested or best save copies the state into host memory while the next step goes forward and backward,
 which changes no weights (CheckFreq, FAST'21); only that step's update waits until the copy is there. The rest
@@ -12,18 +13,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from ..contracts.manifests import CheckpointManifest
 from ..data.order import GlobalOrder
 from ..errors import Fault, FencedError, StoreError
 from ..exit_codes import Exit
-from .parallel import is_divided, whole
+from .lineage import manifest_sha256
 from .snapshot import HostCopy
-from .state import Plain, TrainState
+from .state import WEIGHTS, Part, TrainState
 from .stop import reason_of
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class Saver:
             self._copied.wait()
             self.stopped_seconds += time.monotonic() - began
 
-    def begin(self, step: int, state: Callable[[], Plain], work: Callable[[Plain], object]) -> None:
-        """``work`` on what ``state`` gives, in a thread; `let_copy` waits for the latter. Nothing may be under way."""
+    def begin(self, step: int, part: Callable[[], Part], work: Callable[[Part], object]) -> None:
+        """``work`` on what ``part`` gives, in a thread; `let_copy` waits for the latter. Nothing may be under way."""
         if self.check():
             raise RuntimeError(f"the save of step {self.step} is still under way")
         self.step = step
@@ -84,7 +85,7 @@ class Saver:
 
         def run() -> None:
             try:
-                given = state()
+                given = part()
                 self._copied.set()
                 work(given)
             except BaseException as error:
@@ -99,28 +100,31 @@ class Saver:
 def save(job: Job, state: TrainState, order: GlobalOrder, reason: str) -> None:
     """Save a copy of the state beside the training. Collective.
 
-    The best one waits for one that is under way; the others are asked for only when there is none. A fault ends rank 0
-    at its next step's end with that fault's exit code, and the others with PEER_LOST.
+    The best one waits for one that is under way; the others are asked for only when there is none. A fault ends the
+    ranks that save at their next step's end with that fault's exit code, and the others with PEER_LOST.
     """
     began = time.monotonic()
     if reason == "best":
         job.events.write("pause", step=state.step, reason="save")
         job.saver.wait()
         job.world.wait()  # on the control group, which is patient, and not in a step's collective
-    captured = _captured(job, state)
-    if captured is not None:
+    if job.saves:
+        part = state.capture()
         # A forward pass changes what is no parameter: statistics of BatchNorm.
-        parameters = {name for name, _ in state.model.named_parameters(remove_duplicate=False)}
-        captured["model"] = {
-            name: value if name in parameters else value.clone() for name, value in captured["model"].items()
+        parameters = {WEIGHTS + name for name, _ in state.model.named_parameters(remove_duplicate=False)}
+        changing = {
+            name: value.clone()
+            for name, value in part.values.items()
+            if name.startswith(WEIGHTS) and name not in parameters
         }
+        part = replace(part, values=part.values | changing)
         there = None
         if job.world.device.type == "cuda":
             there = torch.cuda.Event()
             there.record()
         work = partial(_work, job, state.step, order, reason, state.best_eval_loss, began)
         job.saver.stopped_seconds = time.monotonic() - began
-        job.saver.begin(state.step, partial(job.saver.room.take, captured, there), work)
+        job.saver.begin(state.step, partial(job.saver.room.take, part, there), work)
 
 
 def save_and_wait(
@@ -133,18 +137,19 @@ def save_and_wait(
     """
     began = time.monotonic()
     job.events.write("pause", step=state.step, reason="save")
-    captured = _captured(job, state)
-    if captured is not None:
+    if job.saves:
+        part = state.capture()
         work = partial(_work, job, state.step, order, reason, state.best_eval_loss, began, waited_for=True)
         try:
             _finish_older(job, limit_seconds)
-            job.saver.begin(state.step, lambda: captured, work)
+            job.saver.begin(state.step, lambda: part, work)
             left = None if limit_seconds is None else limit_seconds - (time.monotonic() - began)
             job.saver.wait(left if left is None else max(0.0, left))
         except TimeoutError as error:
-            raise StoreError(
-                f"the checkpoint of step {job.saver.step} was not done within {limit_seconds:g} s"
-            ) from error
+            if job.world.rank == 0:  # which decides for all
+                raise StoreError(
+                    f"the checkpoint of step {job.saver.step} was not done within {limit_seconds:g} s"
+                ) from error
     job.world.wait()
 
 
@@ -179,15 +184,6 @@ def save_and_stop(
     return Exit.STOPPED_SAVED if saved else Exit.STOPPED_STALE
 
 
-def _captured(job: Job, state: TrainState) -> Plain | None:
-    """The whole state on rank 0, None on the others. Collective where the model is divided."""
-    keep = job.world.rank == 0
-    if is_divided(state.model):  # all ranks give their shards
-        gathered = whole(state.capture(), keep=keep)
-        return gathered if keep else None
-    return state.capture() if keep else None
-
-
 def _work(
     job: Job,
     step: int,
@@ -195,12 +191,14 @@ def _work(
     reason: str,
     best_eval_loss: float | None,
     began: float,
-    captured: Plain,
+    part: Part,
     waited_for: bool = False,
-) -> CheckpointManifest:
-    """The part of a save that needs no other rank; ``waited_for``: the loop stands still for all of it."""
+) -> None:
+    """The part of a save that no step waits for, unless it is ``waited_for``."""
     is_new = job.checkpoints.newest_step != step
-    manifest = job.checkpoints.save(step, step * order.global_batch, order.epochs_at(step), captured)
+    manifest = job.checkpoints.save(step, step * order.global_batch, order.epochs_at(step), part, job.writers)
+    if job.world.rank != 0:
+        return
     if reason == "best" and best_eval_loss is not None:
         job.checkpoints.mark_best(manifest, best_eval_loss)
     if is_new:
@@ -211,10 +209,9 @@ def _work(
             seconds=seconds,
             stopped_seconds=seconds if waited_for else job.saver.stopped_seconds,
             size_bytes=sum(file.size_bytes for file in manifest.files),
-            sha256=manifest.files[0].sha256,
+            sha256=manifest_sha256(manifest),
             reason=reason,
         )
-    return manifest
 
 
 def _tell(job: Job, what: str, fault: Fault) -> None:

@@ -10,7 +10,6 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from ..contracts.run import Schedule, TrainingConfig
-from .state import Plain
 
 ONE_CYCLE_RISE = (
     0.3  # share of the steps in which it rises where warmupSteps says nothing; torch's own default
@@ -50,16 +49,6 @@ def make_optimizer(
             groups, lr=training.learning_rate, momentum=momentum, nesterov=momentum > 0, **how
         )
     return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, **how)
-
-
-def with_own_kernels(saved: Plain, optimizer: torch.optim.Optimizer) -> Plain:
-    """A checkpoint's state with the kernels of ``optimizer``: which ones, torch saves with it, but a resume may be on
-    another device, or divide the model otherwise."""
-    groups = [
-        {**group, **{name: own[name] for name in ("fused", "foreach") if name in own}}
-        for group, own in zip(saved["optimizer"]["param_groups"], optimizer.param_groups, strict=True)
-    ]
-    return {**saved, "optimizer": {**saved["optimizer"], "param_groups": groups}}
 
 
 def make_scheduler(optimizer: torch.optim.Optimizer, training: TrainingConfig, total: int) -> LRScheduler:

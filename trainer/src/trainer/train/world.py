@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+
+from ..errors import Fault
+
+T = TypeVar("T")
 
 # A collective of a step that takes longer has lost a peer that did not even close its connection.
 STEP_TIMEOUT = timedelta(minutes=10)
@@ -32,6 +37,36 @@ _PEER_WORDS = re.compile(
     r"|timed out waiting|application timeout",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True)
+class Writers:
+    """The ranks that save a state together, each its part, in a thread of each: by a group that nobody else uses, so
+    that no step's collective comes in between."""
+
+    rank: int = 0
+    leads: bool = True  # one rank of a node sees to what all its ranks wrote
+    group: dist.ProcessGroup | None = None  # none: this rank has the whole state, and asks nobody
+
+    def all(self, work: Callable[[], T]) -> list[T]:
+        """What ``work`` gave on each rank; where it failed on one, all raise that. Collective."""
+        if self.group is None:
+            return [work()]
+        own: Exception | None = None
+        mine: Any = None
+        try:
+            mine = work()
+        except Exception as error:
+            own = error
+            mine = error if isinstance(error, Fault) else RuntimeError(f"{type(error).__name__}: {error}")
+        told: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(told, mine, group=self.group)
+        if own is not None:
+            raise own
+        for one in told:
+            if isinstance(one, Exception):
+                raise one
+        return told
 
 
 @dataclass(frozen=True)
@@ -66,6 +101,11 @@ class World:
     def wait(self) -> None:
         """Until every rank is here."""
         dist.barrier(group=self.control)
+
+    def writers(self, together: bool) -> Writers:
+        """``together``: every rank has a part of the state; else rank 0 has all of it. Collective."""
+        group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT) if together else None
+        return Writers(self.rank, self.local_rank == 0, group)
 
 
 def join_world(device_type: str) -> World:
