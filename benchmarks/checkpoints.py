@@ -124,15 +124,18 @@ def _stop(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[
     from trainer.file_store import FileStore
     from trainer.train.checkpoint import Checkpoints
     from trainer.train.saving import Saver, save
+    from trainer.train.world import Writers
 
     state, order = _state(), GlobalOrder(1000, 4, 1)
     checkpoints = Checkpoints(FileStore(root / "store"), "b", _run(1000), 1, 1, root / "checkpoints")
-    checkpoints.begin(1, lambda *_: None)
+    checkpoints.begin(1, lambda *_: None, lambda _: None)
     told: list[dict[str, Any]] = []
     events = SimpleNamespace(write=lambda kind, **fields: told.append(fields))
     job: Any = SimpleNamespace(
         world=SimpleNamespace(rank=0, device=torch.device("cpu")),
         saver=Saver(),
+        saves=True,
+        writers=Writers(),
         checkpoints=checkpoints,
         events=events,
     )
@@ -152,7 +155,7 @@ def _stop(root: Path, _stack: ExitStack) -> tuple[Callable[[], float], Callable[
 
     def theirs() -> float:
         began = time.perf_counter()
-        torch.save(state.capture(), root / "plain.pt")
+        torch.save(state.capture().values, root / "plain.pt")
         return time.perf_counter() - began
 
     return ours, theirs
@@ -247,8 +250,13 @@ def _train_here(root: Path, generation: int, on_step: Callable[[], None]) -> Non
 
 
 def _recovery(root: Path, stack: ExitStack) -> tuple[Callable[[], float], Callable[[], float]]:
-    """Ours: a node's agent with its own torchrun, over an S3 on this machine; the run goes on from turn to turn."""
+    """Ours: a node's agent with its own torchrun, over an S3 on this machine; the run goes on from turn to turn.
+
+    A worker is killed once the agent's standby is ready, as after the first minute of a run.
+    """
     from trainer.agent.board import utc_now
+    from trainer.agent.pace import Pace
+    from trainer.agent.standby import STANDBY
     from trainer.agent.supervisor import torchrun_argv
     from trainer.agent.watchdog import rank_processes
     from trainer.contracts.run import CheckpointSettings, RunConfig, RunPointer, TrainingConfig
@@ -269,6 +277,7 @@ def _recovery(root: Path, stack: ExitStack) -> tuple[Callable[[], float], Callab
     )
     agent_kit.fake_workers = torchrun_argv
     cloud = stack.enter_context(agent_kit.cloud(aws.endpoint, root, 1, 1))
+    cloud.standby_argv, cloud.pace = STANDBY, Pace(standby_seconds=0)
     (agent,) = cloud.boot_all()
     training = TrainingConfig(
         model="tiny-vision",
@@ -292,6 +301,7 @@ def _recovery(root: Path, stack: ExitStack) -> tuple[Callable[[], float], Callab
         )
         generation, session = cloud.generation("bench"), agent.agent._session
         assert session is not None and session._training is not None
+        wait_until(lambda: session._standby.ready, "the standby", WAIT_SECONDS)
         (worker,) = rank_processes(session._training.workers.pids())
         os.kill(worker.pid, 9)
         killed = time.time()

@@ -209,6 +209,7 @@ class Cloud:
     agents: list[RunningAgent] = field(default_factory=list)
     self_check: SelfCheckSettings = field(default_factory=SelfCheckSettings)
     pace: Pace = field(default_factory=Pace)
+    standby_argv: tuple[str, ...] = ()
     secrets: dict[str, str] = field(default_factory=dict)  # environment variable -> name in Secrets Manager
     training_port: int = field(default_factory=free_port)
     runs_topic_arn: str | None = None
@@ -278,6 +279,7 @@ class Cloud:
             board=Board(Store(network), self.bucket),  # type: ignore[arg-type]
             lifecycle=Lifecycle.connect(document, instance_id),
             worker_argv=fake_workers,
+            standby_argv=self.standby_argv,
             poll_seconds=POLL_SECONDS,
             pace=self.pace,
             run_events=RunEvents.connect(document),

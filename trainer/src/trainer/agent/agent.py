@@ -116,8 +116,10 @@ class Agent:
                 if code is not None:
                     return code
             if ended or time.monotonic() >= next_poll:
-                next_poll = time.monotonic() + self.node.poll_seconds
+                began = time.monotonic()
                 self._poll(peers)
+                pause = self._session.poll_seconds if self._session else self.node.poll_seconds
+                next_poll = began + pause
             self._count_training()
             leaving = self._leave_reason()
             if leaving and self._session is None:

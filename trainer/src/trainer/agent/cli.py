@@ -81,6 +81,7 @@ def _run_as(
     from .node import Node, installed_versions, poll_seconds
     from .pace import Pace
     from .run_events import RunEvents
+    from .standby import STANDBY
     from .supervisor import torchrun_argv
 
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -96,6 +97,7 @@ def _run_as(
         board=Board.connect(document.region, document.artifacts_bucket),
         lifecycle=Lifecycle.connect(document, identity.instance_id),
         worker_argv=torchrun_argv,
+        standby_argv=STANDBY,
         poll_seconds=poll_seconds(document),
         pace=Pace.from_environment(),
         instance_type=identity.instance_type,

@@ -36,6 +36,7 @@ class Node:
     lifecycle: Lifecycle
     worker_argv: WorkerArgv
     poll_seconds: float
+    standby_argv: tuple[str, ...] = ()  # of what waits for the next generation; none: each one starts anew
     pace: Pace = field(default_factory=Pace)
     instance_type: str | None = None  # None: the metadata service did not say; the promised one counts
     life_cycle: str = "on-demand"  # or spot, capacity-block

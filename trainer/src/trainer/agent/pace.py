@@ -27,6 +27,7 @@ class Pace:
     hang_floor_seconds: float = 120.0  # no step for so long, or ten times the median step, is a hang
     hang_first_step_seconds: float = 600.0  # until the first step: compiling, rendezvous, cold data
     hang_pause_seconds: float = 1800.0  # while saving or evaluating
+    standby_seconds: float = 30.0  # of training, until torch is imported ahead for the next generation
     hang_dump_seconds: float = 2.0  # for hung workers to write their stacks
 
     @classmethod

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..contracts.cost import RunUsage
@@ -25,9 +26,12 @@ from .node import Node, free_port
 from .peers import Peers
 from .prepare import data_dir, in_background
 from .secret_values import Secrets
-from .supervisor import Workers
+from .standby import Standby
+from .supervisor import OWNER_VARIABLE, Workers
 from .training import Training
 
+SOON_SECONDS = 1.0  # between looks at the run while a generation is about to begin
+ABOUT_TO_BEGIN_SECONDS = 30.0  # so long after this node became ready
 LOG_SECONDS = 10.0  # how often the run's events are uploaded while it trains
 PREPARE_TRIES = 8
 
@@ -55,6 +59,7 @@ class Session:
     _observer: Observer = field(init=False)
     _leaving: StopReason | None = None
     _training: Training | None = None
+    _standby: Standby = field(init=False)
     _meter: Meter = field(init=False)
     _preparation: Future[Secrets] | None = None
     _secrets: Secrets = field(default_factory=Secrets)
@@ -70,6 +75,8 @@ class Session:
         self._meter = Meter(self.node.state)
         self._observer = Observer(self.node.pace)
         self._ending = Ending(self.node, self.run)
+        owned = {**os.environ, OWNER_VARIABLE: str(self.node.state_dir)}
+        self._standby = Standby(self.node.standby_argv, owned)
 
     @classmethod
     def open(cls, node: Node, run: RunConfig, peers: Peers) -> Session:
@@ -110,6 +117,13 @@ class Session:
         """This node trains, or gets ready to."""
         return self._training is not None or self._preparation is not None
 
+    @property
+    def poll_seconds(self) -> float:
+        """Until the next poll: sooner where all wait for each other's reports."""
+        ready = self._ready_since if self._training is None else None
+        soon = ready is not None and time.monotonic() - ready < ABOUT_TO_BEGIN_SECONDS
+        return min(SOON_SECONDS, self.node.poll_seconds) if soon else self.node.poll_seconds
+
     def tick(self) -> bool:
         """Follow the workers; True when they have just ended, so that a poll is due at once."""
         training = self._training
@@ -119,6 +133,8 @@ class Session:
             return False
         if training.tick():
             self._fence(training)
+            if training.settled and not training.stopping:
+                self._standby.prepare()
             return False
         self._generation_ended(training)
         return True
@@ -152,7 +168,12 @@ class Session:
             life_cycles = dict.fromkeys(reports, "InService")
         generation, etag = node.board.generation(run)
         view = self._view(stop_requested, generation, reports, life_cycles)
-        self._act(rules.decide(view), reports, etag)
+        action = rules.decide(view)
+        if isinstance(action, rules.Publish):
+            published = self._publish(action, reports, etag)
+            action = rules.decide(replace(view, generation=published)) if published else None
+        if action is not None:
+            self._act(action, reports)
         if self._training is not None and time.monotonic() >= self._next_upload:
             uploads.events(self.node, self._training.workers)
             self._next_upload = time.monotonic() + LOG_SECONDS
@@ -197,6 +218,7 @@ class Session:
         if self._training is not None:
             self._training.workers.kill()
             self._training = None
+        self._standby.close()
         self.node.state.clear("trainer_run_cost_usd")
         self.peers.look({})
 
@@ -211,21 +233,19 @@ class Session:
             "trainer_checkpoint_age_seconds", time.time() - saved if saved is not None else None
         )
 
-    def _act(self, action: rules.Action, reports: dict[str, MemberReport], etag: str | None) -> None:
+    def _act(self, action: rules.Action, reports: dict[str, MemberReport]) -> None:
         log = get_logger()
         if isinstance(action, rules.Wait):
             if action.why != self._last_wait:
                 log.info("waiting", why=action.why)
             self._last_wait = action.why
-        elif isinstance(action, rules.Publish):
-            self._publish(action, reports, etag)
         elif isinstance(action, rules.Start):
             self._start(action)
         elif isinstance(action, rules.Stop):
             self._stop(action)
         elif isinstance(action, rules.Conclude):
             self._ending.write(action, reports, self.usage.read())
-        else:
+        elif isinstance(action, rules.Leave):
             log.info("the run is over")
             self._ending.tell(
                 self._result
@@ -259,7 +279,10 @@ class Session:
             self._set(state="failed", exit_code=int(code), message=str(error))
         return True
 
-    def _publish(self, action: rules.Publish, reports: dict[str, MemberReport], etag: str | None) -> None:
+    def _publish(
+        self, action: rules.Publish, reports: dict[str, MemberReport], etag: str | None
+    ) -> Generation | None:
+        """The generation, or None where another one wrote first."""
         generation = Generation(
             n=action.n,
             members=[reports[id_].member for id_ in action.members],
@@ -271,8 +294,9 @@ class Session:
         )
         if self.node.board.publish(self.run.name, generation, etag):
             get_logger().info("generation published", n=action.n, members=list(action.members))
-        else:
-            get_logger().info("another leader was first", n=action.n)
+            return generation
+        get_logger().info("another leader was first", n=action.n)
+        return None
 
     def _start(self, action: rules.Start) -> None:
         node, generation = self.node, action.generation
@@ -294,7 +318,7 @@ class Session:
             self.report = before  # nothing runs, so nothing must look as if
             raise
         self._trained_before = max(self._trained, generation.trained_seconds)
-        self._training = Training(node, config, self._meter, self._secrets)
+        self._training = Training(node, config, self._meter, self._secrets, self._standby)
         self._next_upload = time.monotonic() + LOG_SECONDS
         self._training.start()
 

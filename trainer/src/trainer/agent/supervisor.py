@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,12 +33,17 @@ from ..contracts.worker import (
     exit_file,
 )
 from ..exit_codes import Exit
+from .board import WORKER_LOG
 from .membership import gravest
 from .secret_values import Secrets
+from .standby import TORCHRUN, Standby
+from .watchdog import RankProcess, rank_processes
 
 # The chain of a stop, each shorter than the one before: systemd 110, agent 100, torchrun 90, save at most 60.
 SHUTDOWN_SECONDS = 90
-LINGER_SECONDS = 2.0  # what is left to a rank between its exit report and its end
+LINGER_SECONDS = (
+    2.0  # what is left to a rank between its exit report, or another's sudden end, and its own end
+)
 SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
 OWNER_VARIABLE = "TRAINER_GENERATION_DIR"
 
@@ -49,19 +53,11 @@ WorkerArgv = Callable[[WorkerConfig, Path], list[str]]
 def torchrun_argv(config: WorkerConfig, folder: Path) -> list[str]:
     generation = config.generation
     return [
-        *(sys.executable, "-m", "torch.distributed.run"),
+        *TORCHRUN,
         *("--nnodes", str(len(generation.members)), "--node-rank", str(config.node_rank)),
         *("--nproc-per-node", str(generation.members[config.node_rank].local_world_size)),
         *("--master-addr", generation.master_address, "--master-port", str(generation.master_port)),
-        *(
-            "--max-restarts",
-            "0",
-            "--monitor-interval",
-            "0.2",
-            "-m",
-            "trainer.worker",
-            str(folder / WORKER_FILE),
-        ),
+        *("--max-restarts", "0", "-m", "trainer.worker", str(folder / WORKER_FILE)),
     ]
 
 
@@ -115,9 +111,11 @@ class Workers:
     folder: Path
     argv: WorkerArgv = torchrun_argv
     secrets: Secrets = field(default_factory=Secrets)
+    standby: Standby | None = None
     _process: subprocess.Popen[bytes] | None = None
     _killed: bool = False
-    _reported_at: float | None = None
+    _ranks: list[RankProcess] = field(default_factory=list)
+    _over_since: float | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -128,25 +126,46 @@ class Workers:
         ):
             (self.folder / name).unlink(missing_ok=True)
         (self.folder / WORKER_FILE).write_text(self.config.to_json())
-        with open(self.folder / "worker.log", "ab") as log:
-            self._process = subprocess.Popen(
-                self.argv(self.config, self.folder),
-                env={**worker_environment(self.config, self.folder, os.environ), **self.secrets.values},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        command, log_path = self.argv(self.config, self.folder), self.folder / WORKER_LOG
+        environment = {**worker_environment(self.config, self.folder, os.environ), **self.secrets.values}
+        if self.standby is not None:
+            self._process = self.standby.take(command, environment, log_path)
+        if self._process is None:
+            with open(log_path, "ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+    def know_ranks(self) -> None:
+        """Once they train: from now on a rank that ends without a report is seen at once."""
+        self._ranks = rank_processes(self.pids())
 
     def running(self) -> bool:
-        """False once nothing runs any more; torchrun, which takes seconds to end after a failure, is not waited for."""
+        """False once nothing runs any more. torchrun, which takes seconds to end after a failure, is not waited for,
+        nor are ranks whose peer was killed: in a collective of NCCL's they would wait for it to no end.
+        """
         if self._process is None or self._process.poll() is not None:
             return False
-        codes = [report.code for rank in local_ranks(self.config) if (report := self._report(rank))]
-        if len(codes) < len(local_ranks(self.config)) or Exit.DONE in codes:
+        ranks = local_ranks(self.config)
+        codes = [report.code for rank in ranks if (report := self._report(rank))]
+        killed = self._killed_ranks()
+        if len(killed) == len(ranks):
+            return False
+        if not killed and (len(codes) < len(ranks) or Exit.DONE in codes):
             return True
-        self._reported_at = self._reported_at or time.monotonic()
-        return time.monotonic() - self._reported_at < LINGER_SECONDS
+        self._over_since = self._over_since or time.monotonic()
+        return time.monotonic() - self._over_since < LINGER_SECONDS
+
+    def _killed_ranks(self) -> list[int]:
+        alive = {process.rank for process in rank_processes(process.pid for process in self._ranks)}
+        ended = [process.rank for process in self._ranks if process.rank not in alive]
+        # Looked for after the end was seen: what was to be written is written.
+        return [rank for rank in ended if not exit_file(self.folder, rank).exists()]
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """All ranks of all nodes stop at one step and save. The first reason counts."""
@@ -161,7 +180,7 @@ class Workers:
 
     def pids(self) -> set[int]:
         """All processes of this generation on this node: torchrun, workers, their loaders."""
-        return owned_by(self.folder)
+        return owned_by(self.folder) | ({self._process.pid} if self._process is not None else set())
 
     def kill(self) -> None:
         """End them at once, without a save."""
@@ -174,6 +193,7 @@ class Workers:
 
     def result(self) -> ExitReport:
         """End what is left, and tell how the generation ended on this node: by the gravest report of its ranks."""
+        killed = self._killed_ranks() if not self._killed else []
         self.kill()
         status = self._process.returncode if self._process is not None else None
         ranks = local_ranks(self.config)
@@ -186,8 +206,12 @@ class Workers:
         code = gravest(codes)
         step = max((report.step for report in reports if report.step is not None), default=None)
         message = next((report.message for report in reports if report.code == code), None)
-        ended = "the agent ended the workers" if self._killed else f"a worker was killed (torchrun: {status})"
-        return ExitReport(code=code, message=message or f"{ended} before they could report", step=step)
+        ended = f"a worker was killed before it could report (torchrun: {status})"
+        if self._killed:
+            ended = "the agent ended the workers before they could report"
+        elif killed:
+            ended = f"killed before a report: rank {', '.join(map(str, killed))}"
+        return ExitReport(code=code, message=message or ended, step=step)
 
     def _report(self, rank: int) -> ExitReport | None:
         try:

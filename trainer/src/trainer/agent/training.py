@@ -13,6 +13,7 @@ from .board import WORKER_LOG
 from .events import Meter, Tail
 from .node import Node
 from .secret_values import Secrets
+from .standby import Standby
 from .supervisor import Workers, local_ranks
 from .watchdog import Watchdog, ask_for_stacks, describe, rank_processes
 
@@ -28,6 +29,7 @@ class Training:
     config: WorkerConfig
     meter: Meter
     secrets: Secrets = field(default_factory=Secrets)
+    standby: Standby | None = None
     workers: Workers = field(init=False)
     began: float = 0.0
     _tail: Tail = field(init=False)
@@ -36,11 +38,12 @@ class Training:
     _hang: str | None = None
     _dumped_at: float = 0.0
     _log_offset: int = 0
+    _stepped: bool = False
     _ended_for: str | None = None
 
     def __post_init__(self) -> None:
         folder = generation_dir(self.node.state_dir, self.config.run.name, self.generation.n)
-        self.workers = Workers(self.config, folder, self.node.worker_argv, self.secrets)
+        self.workers = Workers(self.config, folder, self.node.worker_argv, self.secrets, self.standby)
         self._tail = Tail(events_file(folder, local_ranks(self.config)[0]))
 
     @property
@@ -54,6 +57,11 @@ class Training:
     @property
     def stopping(self) -> bool:
         return self._kill_at is not None
+
+    @property
+    def settled(self) -> bool:
+        """It has made steps, and has run long enough to think of the next generation."""
+        return self.meter.progressed() and self.seconds >= self.node.pace.standby_seconds
 
     def start(self) -> None:
         self.began = time.monotonic()
@@ -112,6 +120,9 @@ class Training:
     def _read_events(self) -> None:
         for event in self._tail.read():
             self.meter.take(event)
+            if event.kind == "step" and not self._stepped:
+                self._stepped = True
+                self.workers.know_ranks()
             self._watchdog.take(event, time.monotonic())
             bind(step=self.meter.step)
             if event.kind == "straggler":
