@@ -23,7 +23,8 @@ def test_a_log_gets_a_line_now_and_then(
 
 
 def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # what rich takes for a terminal
     with progress.progress("importing cats", "files") as show:
         show(3, 4)
     assert "importing cats" in capsys.readouterr().err

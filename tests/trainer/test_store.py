@@ -20,6 +20,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 from trainer.errors import StoreError
 from trainer.exit_codes import Exit
+from trainer.part_file import PartFile
 from trainer.store import IntegrityError, MissingObjectError, NoSpaceError, Put, Store, make_client, sha256_of
 
 from tests.trainer.kit import REGION, Bench
@@ -297,6 +298,23 @@ def test_a_range_that_comes_twice_is_hashed_as_it_lies_in_the_file(
     digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     store.download("bucket", "key", tmp_path / "target", 4, digest)
     assert (tmp_path / "target").read_bytes() == b"test" and s3.answers == []
+
+
+def test_ranges_that_come_before_their_turn_are_hashed_while_others_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a download is no second reading of the file."""
+    body = bytes(range(256)) * 4
+    part = PartFile(tmp_path / "target", len(body), 256)
+    part.pin('"e"')
+    for start in (512, 256, 0, 768):
+        for place in (start, start + 128):
+            part.write(place, body[place : place + 128])
+        part.keep(start)
+    monkeypatch.setattr(os, "preadv", lambda *_: pytest.fail("read again"))
+    assert part.finish(hashlib.sha256(body).hexdigest()) == hashlib.sha256(body).hexdigest()
+    part.close()
+    assert (tmp_path / "target").read_bytes() == body
 
 
 def test_a_full_disk_is_told_and_not_tried_again(

@@ -17,28 +17,31 @@ Show = Callable[[int, int], None]  # done, in all; from any thread
 @contextmanager
 def progress(title: str, unit: Literal["bytes", "files"], quiet: bool = False) -> Iterator[Show]:
     """On standard error; work that is over within LINE_SECONDS leaves no line."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    console = Console(stderr=True)
     if quiet:
         yield lambda _done, _total: None
-    elif console.is_terminal:
-        counts = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
-        columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(title, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+    elif sys.stderr.isatty():
+        with _bar(title, unit) as show:
+            yield show
     else:
         yield _lines(title, unit)
+
+
+@contextmanager
+def _bar(title: str, unit: str) -> Iterator[Show]:
+    from rich import progress as parts  # only here: a log's reader need not wait for its import
+    from rich.console import Console
+
+    counts = (
+        (parts.DownloadColumn(), parts.TransferSpeedColumn())
+        if unit == "bytes"
+        else (parts.MofNCompleteColumn(),)
+    )
+    columns = (
+        parts.TextColumn("{task.description}"), parts.BarColumn(), *counts, parts.TimeRemainingColumn()
+    )  # fmt: skip
+    with parts.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _lines(title: str, unit: str) -> Show:

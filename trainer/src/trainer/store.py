@@ -36,9 +36,10 @@ from .s3_client import (
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-RANGE_BYTES = 16 << 20  # one ranged read
+RANGE_BYTES = 32 << 20  # one ranged read; a shard of the usual size comes in one, and is hashed as it comes
 CHUNK_BYTES = 256 << 10  # read and written at a time: larger ones cost page faults, smaller ones calls
 MULTIPART_BYTES = 64 << 20  # larger uploads go in parts of this size; S3 verifies the SHA-256 of each part
+PARALLEL_PARTS = 8  # of one upload
 BODY_TRIES = 3  # of what the SDK does not repeat: bytes that came cut off or altered, in either direction
 CONFLICT_TRIES = 8  # 409 ConditionalRequestConflict (another conditional write was under way)
 
@@ -241,7 +242,7 @@ class Store:
         limits = TransferConfig(
             multipart_threshold=MULTIPART_BYTES,
             multipart_chunksize=MULTIPART_BYTES,
-            max_request_concurrency=PARALLEL // 2,
+            max_request_concurrency=PARALLEL_PARTS,
         )
         with TransferManager(self._s3, limits) as manager:
             manager.upload(str(path), bucket, key, {"ChecksumAlgorithm": "SHA256"}, [Telling()]).result()

@@ -12,10 +12,10 @@ from threading import Lock
 from ..contracts.manifests import DatasetManifest, Shard
 from ..contracts.node_document import DatasetLocation
 from ..errors import ConfigurationError, DatasetError
+from ..s3_client import PARALLEL
 from ..store import IntegrityError, MissingObjectError, NoSpaceError, Store
 from .manifest import MANIFEST, fetch_manifest, object_key
 
-PARALLEL_SHARDS = 8
 SPARE_BYTES = 256 << 20  # left free on the disk beside the dataset
 
 SyncProgress = Callable[[int, int], None]  # bytes verified so far, bytes in all; called from several threads
@@ -110,7 +110,7 @@ def sync_dataset(
         except NoSpaceError as error:
             raise DatasetError(f"dataset {dataset}, shard {shard.name}: {error}") from error
 
-    pool = ThreadPoolExecutor(PARALLEL_SHARDS)
+    pool = ThreadPoolExecutor(PARALLEL)
     try:
         for future in as_completed([pool.submit(fetch, shard) for shard in shards]):
             future.result()
