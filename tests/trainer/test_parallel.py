@@ -81,8 +81,8 @@ def test_a_checkpoint_outlives_the_way_the_ranks_were_divided(tmp_path: Path, wa
 @pytest.mark.parametrize(
     ("world", "fields", "told"),
     [
-        (1, {"parallel": {"tensor": 2}}, "2 ranks (data x tensor) do not make the 1 that there are"),
-        (2, {"parallel": {"data": 4}}, "4 x 1 ranks (data x tensor) do not make the 2"),
+        (1, {"parallel": {"tensor": 2}}, "1 x 1 x 2 ranks (data x pipeline x tensor) do not make the 1"),
+        (2, {"parallel": {"data": 4}}, "4 x 1 x 1 ranks (data x pipeline x tensor) do not make the 2"),
         (1, {"parallel": "fsdp", "precision": "fp16"}, "fp16 needs parallel: ddp"),
         (1, {"parallel": "fsdp", "micro_batch": "auto"}, "microBatch: auto needs parallel: ddp"),
         (

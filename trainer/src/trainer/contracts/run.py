@@ -41,6 +41,9 @@ class ParallelSettings(Document):
     tensor: int = Field(
         default=1, gt=0
     )  # ranks that share each layer (the model gpt); data then shards as fsdp
+    pipeline: int = Field(
+        default=1, gt=0
+    )  # stages of as many layers each (the model gpt); micro-batches are those of accumulation
 
 
 class TrainingConfig(Document):

@@ -9,7 +9,8 @@ micro-batches. Integers only: CPU and GPU agree bit for bit (a GPU has not run i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -73,6 +74,22 @@ class SampleKeys:
         """Before the forward pass of a micro-batch: its step (from 0) and its samples' numbers, int64 [b]."""
         self._step, self._numbers, self._keys = step, numbers, None
         self.turn += 1
+
+    def as_now(self) -> AbstractContextManager[None]:
+        """A context in which the samples are those of now, whatever micro-batch has begun since: for a forward pass
+        that is computed again."""
+        kept = self._step, self._numbers, self._keys
+
+        @contextmanager
+        def again() -> Iterator[None]:
+            present = self._step, self._numbers, self._keys
+            self._step, self._numbers, self._keys = kept
+            try:
+                yield
+            finally:
+                self._step, self._numbers, self._keys = present
+
+        return again()
 
     def of(self, layer: int, call: int, device: torch.device) -> torch.Tensor | None:
         """A key a sample, int64 [b]; None before the first `begin`."""

@@ -84,7 +84,22 @@ class GPT(nn.Module):
         return self.dropout(self.tokens(tokens) + self.places(places))
 
     def blocks(self) -> list[nn.Module]:
-        return list(self.layers)
+        """Of a stage those that it keeps."""
+        return [layer for layer in self.layers if isinstance(layer, Block)]
+
+    def keep_stage(self, stage: int, stages: int) -> None:
+        """Drop what another stage of a pipeline computes; names stay those of the whole. The first one embeds, the last
+        one gives logits, and the table of tokens is in both. ``layers`` are a multiple of ``stages``."""
+        share = len(self.layers) // stages
+        for number in range(len(self.layers)):
+            if number // share != stage:
+                self.layers[number] = nn.Identity()
+        if stage > 0:
+            del self.places
+        if stage < stages - 1:
+            del self.norm
+        if 0 < stage < stages - 1:
+            del self.tokens, self.head
 
     def training_flops(self) -> float:
         """Of one sample, forward and backward: 6N + 12·L·H·Q·T a token (PaLM, Chowdhery and others 2022), where N

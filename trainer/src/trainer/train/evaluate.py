@@ -15,6 +15,7 @@ from ..data.dataset import ShardedSplit, step_loader
 from ..models.load import loss_function, targets_that_count
 from .feed import as_model_inputs
 from .parallel import Grid
+from .pipeline import Pipeline
 from .precision import Precision
 from .world import World
 
@@ -59,8 +60,10 @@ def evaluate(
     grid: Grid,
     precision: Precision,
     workers: int,
+    pipeline: Pipeline | None = None,
 ) -> Evaluation:
-    """``model`` is the bare module, not its DDP wrapper. The split holds at least one sample."""
+    """``model`` is the bare module, not its DDP wrapper, or a stage of ``pipeline``. The split holds at least one
+    sample."""
     of_one = split.take(np.array([0])).targets.numel()
     batch_samples = BATCH_SAMPLES if of_one == 1 else max(1, BATCH_TOKENS // of_one)
     sampler = _Share(len(split), grid, batch_samples)
@@ -74,11 +77,14 @@ def evaluate(
             targets = batch.targets.to(world.device)
             targets_here, tokens = targets_that_count(batch.targets), targets.ndim > 1
             with precision.autocast():
-                outputs = model(inputs)
+                outputs = None if pipeline else model(inputs)
+                of_stages = pipeline.evaluate(inputs, targets, batch_samples) if pipeline else None
                 if left <= 0:
                     continue
                 left -= len(targets)
-                loss_sum += float(loss_of(outputs, targets)) * targets_here
+                loss_sum += (
+                    float(loss_of(outputs, targets)) * targets_here if of_stages is None else float(of_stages)
+                )
             count += targets_here
             if isinstance(outputs, torch.Tensor) and outputs.shape == (len(targets), classes) and not tokens:
                 correct += int((outputs.argmax(dim=1) == targets).sum())

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from .pipeline import Pipeline
 from .state import TrainState
 
 
@@ -20,17 +21,23 @@ class Update:
     overflow: bool = False  # of fp16's scaled gradients: the scaler left the step out and lowered its scale
 
 
-def update(state: TrainState, clip_norm: float | None, factor: float) -> Update:
+def update(
+    state: TrainState, clip_norm: float | None, factor: float, pipeline: Pipeline | None = None
+) -> Update:
     """One optimizer step. ``factor``: what all gradients are multiplied with first.
 
-    The same on every rank: gradients are, or the norm is taken over all shards.
+    The same on every rank: gradients are, or the norm is taken over all shards and stages.
     """
     state.scaler.unscale_(state.optimizer)
-    groups = _alike(parameter.grad for parameter in state.model.parameters() if parameter.grad is not None)
+    groups = _alike(state.model.parameters())
     if factor != 1:
         for group in groups:
             torch._foreach_mul_(group, factor)  # pyright: ignore[reportPrivateImportUsage]
-    norm = math.hypot(*(_norm(group) for group in groups))
+    if pipeline is None:
+        norm = math.hypot(*(_norm(group) for group in groups))
+    else:
+        mine = (one for one in state.model.parameters() if one is not pipeline.stage.counted_elsewhere)
+        norm = pipeline.norm(math.hypot(*(_norm(group) for group in _alike(mine))))
     finite = math.isfinite(norm)
     if finite and clip_norm is not None and norm > clip_norm:
         for group in groups:
@@ -47,10 +54,10 @@ def _norm(gradients: list[torch.Tensor]) -> float:
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
-def _alike(gradients: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """By where they lie: whole ones, and those spread over the same ranks; no one kernel takes both."""
+def _alike(parameters: Iterable[nn.Parameter]) -> list[list[torch.Tensor]]:
+    """Their gradients by where they lie: whole ones, and those spread over the same ranks; no one kernel takes both."""
     groups: dict[Any, list[torch.Tensor]] = {}
-    for gradient in gradients:
+    for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
         key = (gradient.device_mesh, gradient.placements) if isinstance(gradient, DTensor) else None
         groups.setdefault(key, []).append(gradient)
     return list(groups.values())

@@ -77,17 +77,23 @@ def _safetensors(path: Path, where: str) -> dict[str, torch.Tensor]:
         raise ValueError(str(error)) from error
 
 
-def apply_weights(model: nn.Module, weights: dict[str, torch.Tensor], strict: bool) -> str | None:
-    """Load them into the model. What did not fit, in one line; None: all did.
+def apply_weights(
+    model: nn.Module,
+    weights: dict[str, torch.Tensor],
+    strict: bool,
+    shapes: dict[str, torch.Size] | None = None,
+) -> str | None:
+    """Load them into the model. What did not fit, in one line; None: all did. ``shapes``: of the whole model's state,
+    where ``model`` is a stage of it.
 
     Raises ConfigurationError with that line where ``strict``; then nothing was loaded.
     """
-    own = model.state_dict()
+    own = shapes or {name: value.shape for name, value in model.state_dict().items()}
     faults = {
         "shape": [
-            f"{name} {list(weights[name].shape)} for {list(value.shape)}"
-            for name, value in own.items()
-            if name in weights and weights[name].shape != value.shape
+            f"{name} {list(weights[name].shape)} for {list(shape)}"
+            for name, shape in own.items()
+            if name in weights and weights[name].shape != shape
         ],
         "missing": [name for name in own if name not in weights],
         "not in the model": [name for name in weights if name not in own],
@@ -97,9 +103,7 @@ def apply_weights(model: nn.Module, weights: dict[str, torch.Tensor], strict: bo
         raise ConfigurationError(
             f"training.initFrom does not fit the model: {text}; training.initStrict: false takes what fits"
         )
-    fitting = {
-        name: value for name, value in weights.items() if name in own and own[name].shape == value.shape
-    }
+    fitting = {name: value for name, value in weights.items() if own.get(name) == value.shape}
     if not fitting:
         raise ConfigurationError("training.initFrom has no weight that fits the model")
     model.load_state_dict(fitting, strict=False)

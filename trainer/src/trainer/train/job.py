@@ -21,6 +21,7 @@ from .evaluate import Evaluation, evaluate
 from .events import EventLog
 from .init_from import apply_weights
 from .parallel import Grid, as_shards, check_parallel, make_grid
+from .pipeline import Pipeline
 from .plan import Plan
 from .precision import Precision
 from .saved_state import SavedState, UnreadableError
@@ -55,12 +56,19 @@ class Job:
     )
 
     grid: Grid = field(init=False)
+    pipeline: Pipeline | None = field(init=False, default=None)  # that this rank is a stage of
+    parameters: int = field(
+        init=False
+    )  # numbers in them, and shapes of what the state holds, while undivided
+    shapes: dict[str, torch.Size] = field(init=False)
     saver: Saver = field(init=False, default_factory=Saver)
     writers: Writers = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError where the ranks do not make what the run asks for. Collective."""
         check_parallel(self.training)
+        self.parameters = sum(one.numel() for one in self.model.parameters())
+        self.shapes = {name: value.shape for name, value in self.model.state_dict().items()}
         self.grid = make_grid(self.training.parallel, self.world)
         self.writers = self.world.writers(together=self.grid.mesh is not None)
 
@@ -78,7 +86,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
     """
     state = _fresh_state(job, plan)
     world, found, notes = job.world, None, list[str | None]()
-    expected_bytes = SAVED_BYTES_PER_PARAMETER * sum(one.numel() for one in job.model.parameters())
+    expected_bytes = SAVED_BYTES_PER_PARAMETER * job.parameters
 
     def restore(saved: SavedState) -> None:
         notes.append(state.restore(saved))
@@ -110,7 +118,8 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
         if after:
             message = f"went back to the checkpoint of step {manifest.step} after {after}"
     elif job.weights is not None:
-        left_out = apply_weights(job.model, as_shards(job.weights(), job.model), job.training.init_strict)
+        weights = as_shards(job.weights(), job.model)
+        left_out = apply_weights(job.model, weights, job.training.init_strict, job.shapes)
         message = f"fresh start with the weights of {job.training.init_from}"
         note = f"of initFrom was not taken over: {left_out}" if left_out else None
     if note:
@@ -129,7 +138,14 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
     optimizer = make_optimizer(job.model, job.training, divided=job.grid.mesh is not None)
     scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
-    return TrainState(job.model, optimizer, scheduler, job.precision.scaler(), precision=job.precision.name)
+    return TrainState(
+        job.model,
+        optimizer,
+        scheduler,
+        job.precision.scaler(),
+        precision=job.precision.name,
+        has_all_layers=job.pipeline is None,
+    )
 
 
 def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> Evaluation | None:
@@ -139,7 +155,14 @@ def evaluate_and_keep_best(job: Job, state: TrainState, order: GlobalOrder) -> E
     began = time.monotonic()
     job.events.write("pause", step=state.step, reason="eval")
     result = evaluate(
-        job.model, job.test_split, job.info.classes, job.world, job.grid, job.precision, job.loader_workers
+        job.model,
+        job.test_split,
+        job.info.classes,
+        job.world,
+        job.grid,
+        job.precision,
+        job.loader_workers,
+        job.pipeline,
     )
     best = math.isfinite(result.loss) and (state.best_eval_loss is None or result.loss < state.best_eval_loss)
     if job.world.rank == 0:

@@ -26,7 +26,14 @@ from .memory import naming_the_setting
 from .parallel import divide
 from .patience import Patience
 from .plan import plan_training
-from .prepare import checkpoint_activations, compile_model, fit_micro_batch, replicate, without_exchange
+from .prepare import (
+    checkpoint_activations,
+    compile_model,
+    fit_micro_batch,
+    replicate,
+    start_pipeline,
+    without_exchange,
+)
 from .saving import save, save_and_stop, save_and_wait
 from .state import seed_step
 from .stragglers import BusyClock, Stragglers
@@ -40,7 +47,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     lost peer makes torch.distributed raise (`world.is_peer_loss`).
     """
     training, world, device = job.training, job.world, job.world.device
-    grid, whole_world = job.grid, (job.whole_world or world.size) // job.grid.tensor_size
+    grid, whole_world = job.grid, (job.whole_world or world.size) // job.grid.model_size
     plan = plan_training(training, grid.data_size, len(job.train_split), whole_world)
     batch_size = training.global_batch_size
     order = job.train_split.order(batch_size, training.seed)
@@ -51,12 +58,13 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     mfu = Mfu(training_flops(job.model, job.info) if peak else 0.0, peak, world.size)
     # A first step that is left out looks to torch as if optimizer and scheduler came in the wrong order.
     warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
-    divide(job.model, training, grid)
+    job.pipeline = start_pipeline(job, plan, grid.data_size / targets)
+    divide(job.model, training, grid, root=job.pipeline.stage if job.pipeline else job.model)
     state = start_state(job, plan, order)
     world.wait()  # the first collective of gradients has only the time-out of a step: begin it together
     with naming_the_setting(training, grid.data_size, plan.accumulation):
         if training.activation_checkpointing:
-            checkpoint_activations(job.model, training.model)
+            checkpoint_activations(job.model, training.model, job.dropout if job.pipeline else None)
         if training.compile:
             compile_model(job, order, loss_of)
         module = replicate(job)
@@ -73,7 +81,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     patience = Patience.of(training)
     busy = BusyClock(device)
     stragglers = Stragglers(
-        [len(order.rank_batch(0, rank // grid.tensor_size, grid.data_size)) for rank in range(world.size)]
+        [len(order.rank_batch(0, rank // grid.model_size, grid.data_size)) for rank in range(world.size)]
     )
     last_save = time.monotonic()
     owed = 0  # the weight of a save that waits for the one under way
@@ -89,22 +97,31 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         seed_step(training.seed, state.step, grid.data_rank)
         loss_sum = torch.zeros((), device=device)
         with naming_the_setting(training, grid.data_size, plan.accumulation):
-            for micro_step in range(plan.accumulation):
-                batch = feed.take()
-                sample_sum, count = sample_sum + batch.number_sum, count + batch.count
-                job.dropout.begin(state.step, batch.numbers)
-                inputs = as_model_inputs(augment(batch.inputs, training.augment, job.dropout))
-                is_last = micro_step == plan.accumulation - 1
-                # Ranks sum gradients in the last micro-step only; that must hold for the forward pass too.
-                with without_exchange(module, not is_last):
-                    with job.precision.autocast():
-                        loss = loss_of(module(inputs), batch.targets) * batch.count
-                    if is_last:
-                        busy.stop()  # from here on a rank waits for the others
-                    # The ranks' gradients are averaged: so scaled, that is the mean over the global batch's targets,
-                    # however unevenly they are spread over ranks and micro-batches.
-                    state.scaler.scale(loss * (grid.data_size / targets)).backward()
-                loss_sum += loss.detach()
+            if job.pipeline:
+                batches = [feed.take() for _ in range(plan.accumulation)]
+                sample_sum, count = (
+                    sum(batch.number_sum for batch in batches),
+                    sum(batch.count for batch in batches),
+                )
+                loss_sum = job.pipeline.train(state.step, batches)
+                busy.stop()
+            else:
+                for micro_step in range(plan.accumulation):
+                    batch = feed.take()
+                    sample_sum, count = sample_sum + batch.number_sum, count + batch.count
+                    job.dropout.begin(state.step, batch.numbers)
+                    inputs = as_model_inputs(augment(batch.inputs, training.augment, job.dropout))
+                    is_last = micro_step == plan.accumulation - 1
+                    # Ranks sum gradients in the last micro-step only; that must hold for the forward pass too.
+                    with without_exchange(module, not is_last):
+                        with job.precision.autocast():
+                            loss = loss_of(module(inputs), batch.targets) * batch.count
+                        if is_last:
+                            busy.stop()  # from here on a rank waits for the others
+                        # The ranks' gradients are averaged: so scaled, that is the mean over the global batch's
+                        # targets, however unevenly they are spread over ranks and micro-batches.
+                        state.scaler.scale(loss * (grid.data_size / targets)).backward()
+                    loss_sum += loss.detach()
 
         # One exchange before the weights change: is every loss a number, must anybody stop, is a save due?
         is_saving = job.saver.check()  # raises what the last save failed with
@@ -128,7 +145,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
             factor = targets / words.count if words.count else 1.0
             job.saver.let_copy()
             with naming_the_setting(training, grid.data_size, plan.accumulation):
-                done = update(state, training.clip_norm, factor)
+                done = update(state, training.clip_norm, factor, job.pipeline)
         is_number = math.isfinite(done.grad_norm)
         outcome = "overflow" if done.overflow else "number" if is_number else "no number"
         verdict = patience.take(outcome, state.scaler.get_scale())

@@ -27,40 +27,64 @@ from .world import World
 
 @dataclass(frozen=True)
 class Grid:
-    """Where this rank is: data x tensor ranks, tensor ranks next to each other (they talk most)."""
+    """Where this rank is: data x pipeline x tensor ranks, tensor ranks next to each other (they talk most), then the
+    stages, so that a node that leaves takes as few other ranks' parts of the model with it as may be."""
 
-    data_rank: int
+    rank: int
     data_size: int
-    tensor_rank: int
+    stages: int
     tensor_size: int
-    mesh: DeviceMesh | None  # dimensions data and tensor; none: plain data parallelism
+    mesh: DeviceMesh | None  # dimensions data, pipeline and tensor; none: plain data parallelism
+
+    @property
+    def model_size(self) -> int:
+        """Ranks that see the same samples."""
+        return self.stages * self.tensor_size
+
+    @property
+    def data_rank(self) -> int:
+        return self.rank // self.model_size
+
+    @property
+    def stage(self) -> int:
+        return self.rank // self.tensor_size % self.stages
 
     @property
     def tells(self) -> bool:
-        """One rank of those that see the same samples tells of them."""
-        return self.tensor_rank == 0
+        """One rank of those that see the same samples tells of them: it knows their loss."""
+        return self.rank % self.tensor_size == 0 and self.stage == self.stages - 1
 
 
 def make_grid(settings: ParallelSettings, world: World) -> Grid:
     """Raises ConfigurationError with the arithmetic. Collective where the model is divided."""
-    tensor = settings.tensor
-    if world.size % tensor or settings.data not in (None, world.size // tensor):
-        data = "" if settings.data is None else f"{settings.data} x "
+    stages, tensor = settings.pipeline, settings.tensor
+    data, left = divmod(world.size, stages * tensor)
+    if left or settings.data not in (None, data):
         raise ConfigurationError(
-            f"training.parallel: {data}{tensor} ranks (data x tensor) do not make the {world.size} that there are"
+            f"training.parallel: {settings.data or max(data, 1)} x {stages} x {tensor} ranks (data x pipeline x "
+            f"tensor) do not make the {world.size} that there are"
         )
     mesh = None
-    if settings.kind == "fsdp" or tensor > 1:
-        shape = (world.size // tensor, tensor)
-        mesh = init_device_mesh(world.device.type, shape, mesh_dim_names=("data", "tensor"))
-    return Grid(world.rank // tensor, world.size // tensor, world.rank % tensor, tensor, mesh)
+    if settings.kind == "fsdp" or stages * tensor > 1:
+        names = ("data", "pipeline", "tensor")
+        mesh = init_device_mesh(world.device.type, (data, stages, tensor), mesh_dim_names=names)
+    return Grid(world.rank, data, stages, tensor, mesh)
 
 
 def check_parallel(training: TrainingConfig) -> None:
     """What does not go together; raises ConfigurationError."""
     settings = training.parallel
-    if settings.kind == "ddp" and settings.tensor == 1:
+    if settings.kind == "ddp" and settings.tensor == settings.pipeline == 1:
         return
+    if training.gradient_accumulation < settings.pipeline:
+        raise ConfigurationError(
+            f"training.gradientAccumulation: {training.gradient_accumulation} micro-batches do not fill the "
+            f"{settings.pipeline} stages of parallel.pipeline; four times as many keep them busy"
+        )
+    if training.compile and settings.pipeline > 1:
+        raise ConfigurationError(
+            "training.compile: the stages of parallel.pipeline are not compiled; leave it out"
+        )
     if training.precision == "fp16":
         raise ConfigurationError(
             "training.precision: fp16 needs parallel: ddp, since its gradient scaler sees one rank's gradients alone; "
@@ -73,17 +97,19 @@ def check_parallel(training: TrainingConfig) -> None:
         )
 
 
-def divide(model: nn.Module, training: TrainingConfig, grid: Grid) -> None:
-    """Turn the model's parameters into shards, in place, before the optimizer is made. Collective."""
+def divide(model: nn.Module, training: TrainingConfig, grid: Grid, root: nn.Module) -> None:
+    """Turn the model's parameters into shards, in place, before the optimizer is made; ``root`` is what is called in
+    place of it. Collective."""
     if grid.mesh is None:
         return
     if grid.tensor_size > 1:
         _divide_layers(model, grid.mesh["tensor"])
     if training.parallel.kind == "fsdp" or grid.data_size > 1:
         data = grid.mesh["data"]
+        # Several micro-batches of a pipeline are under way at once: its weights are made whole once a step.
         for block in blocks_of(model):
-            fully_shard(block, mesh=data)
-        fully_shard(model, mesh=data)
+            fully_shard(block, mesh=data, reshard_after_forward=grid.stages == 1)
+        fully_shard(root, mesh=data, reshard_after_forward=False)
 
 
 def _divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -98,7 +124,7 @@ def _divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
             f"training.parallel.tensor: {model.heads} heads do not divide among {mesh.size()} ranks"
         )
     split, join = ColwiseParallel, RowwiseParallel
-    for layer in model.layers:
+    for layer in model.blocks():
         parallelize_module(
             layer,
             mesh,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,27 +14,32 @@ from torch.utils.checkpoint import checkpoint
 
 from ..data.order import GlobalOrder
 from ..errors import ConfigurationError
-from ..models.dropout import SeededDropout
+from ..models.dropout import SampleKeys, SeededDropout
 from ..models.load import LossFunction, blocks_of
 from .augment import augment
 from .feed import as_model_inputs
 from .job import Job
 from .memory import COPIES, fitting_accumulation, is_out_of_memory
 from .parallel import exchange_gradients
+from .pipeline import Pipeline, Stage
 from .plan import Plan
 from .state import TrainState, seed_step
 
 
-def checkpoint_activations(model: nn.Module, name: str) -> None:
+def checkpoint_activations(model: nn.Module, name: str, interleaved: SampleKeys | None = None) -> None:
     """Each of the model's blocks keeps its inputs alone and is computed again for the backward pass.
 
-    Non-reentrant: the reentrant way does not go with DDP (accelerate 389, pytorch 65537). Raises ConfigurationError.
+    Non-reentrant: the reentrant way does not go with DDP (accelerate 389, pytorch 65537). ``interleaved``: the samples'
+    keys where another micro-batch may have begun meanwhile, whose masks are not to be taken. Raises ConfigurationError.
     """
     blocks = blocks_of(model)
     if not blocks:
         raise ConfigurationError(f'training.activationCheckpointing: model "{name}" has no method blocks()')
+    how: dict[str, Any] = {"use_reentrant": False}
+    if interleaved is not None:
+        how["context_fn"] = lambda: (nullcontext(), interleaved.as_now())
     for block in blocks:
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+        block.forward = functools.partial(checkpoint, block.forward, **how)  # type: ignore[method-assign]
 
 
 def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
@@ -57,6 +63,16 @@ def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
         job.events.write(
             "note", message=f"torch.compile failed on rank {rank}, trained without it: {faults[rank]}"
         )
+
+
+def start_pipeline(job: Job, plan: Plan, scale: float) -> Pipeline | None:
+    """Make the model a stage; ``scale``: what sums of losses are multiplied with. None: the run asks for no stages."""
+    if job.grid.stages == 1:
+        return None
+    stage = Stage(job.model, job.grid, job.dropout, job.precision, job.training.label_smoothing)
+    micro_batches = job.grid.data_size * plan.accumulation
+    largest = -(-job.training.global_batch_size // micro_batches)
+    return Pipeline(stage, job.grid, job.world.device, largest, plan.accumulation, scale)
 
 
 def replicate(job: Job) -> nn.Module:
