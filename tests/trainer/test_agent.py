@@ -119,6 +119,23 @@ def test_a_noticed_node_leaves_with_75_and_the_others_go_on_with_its_replacement
     assert stayer.state.get("trainer_lost_steps_total") == 0
 
 
+def test_a_metadata_service_that_falls_silent_is_told_and_the_training_goes_on(
+    make_cloud: Callable[[int], Cloud],
+) -> None:
+    cloud = make_cloud(1)
+    agent = cloud.boot_all()[0]
+    cloud.run("silent", nodes=1, steps=100_000, seconds=0.02)
+    wait_until(lambda: cloud.step("silent") > 3, "some steps")
+    assert agent.state.get("trainer_imds_up") == 1
+    agent.imds.close()
+    wait_until(lambda: agent.state.get("trainer_imds_up") == 0, "the metric")
+    (told,) = agent.agent._faults
+    assert "is the hop limit 2?" in told
+    then = cloud.step("silent")
+    wait_until(lambda: cloud.step("silent") > then, "further steps")
+    assert agent.stop() == Exit.STOPPED_SAVED
+
+
 def test_sigterm_saves_and_ends_with_75_and_a_restarted_agent_goes_on(
     make_cloud: Callable[[int], Cloud],
 ) -> None:

@@ -6,10 +6,12 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -84,6 +86,11 @@ def test_building_and_trying_out_leaves_the_random_state_and_the_mode_alone() ->
         ("users_module:wrong_input", {}, r"fails on images of \[2, 3, 24, 24\]: RuntimeError"),
         ("users_module:not_finite", {}, "returns numbers that are not finite, before any training"),
         ("users_module:loss_not_finite", {}, "its first loss is inf; a finite scalar is needed"),
+        (
+            "users_module:odd_state",
+            {},
+            "keeps float64 under head._extra_state in its state_dict; a checkpoint holds tensors alone",
+        ),
     ],
 )
 def test_a_model_that_does_not_fit_is_told_before_the_first_step(
@@ -100,6 +107,13 @@ def test_a_model_that_does_not_fit_is_told_before_the_first_step(
         def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             return outputs.mean() / (targets.sum() * 0)  # type: ignore[no-any-return]
 
+    class OddState(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return np.float64(1)
+
+    user_module.odd_state = lambda _dataset: nn.Sequential(
+        OrderedDict(flat=nn.Flatten(), head=OddState(3 * 24 * 24, 6))
+    )
     user_module.loss_not_finite = lambda _dataset: LossNotFinite()
     user_module.wrong_type = lambda _dataset: "model"
     user_module.wrong_classes = lambda _dataset: nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))

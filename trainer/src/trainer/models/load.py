@@ -15,7 +15,7 @@ The contract of a user's model, all of it:
 - Optionally a method ``blocks()`` that returns the modules that repeat, in their order: activation checkpointing
   and FSDP take them as units. Optionally ``training_flops()``, of one sample forward and backward, for MFU; without
   it the operations are counted.
-- Everything the module keeps between steps is in its ``state_dict``: that is what a checkpoint holds.
+- Everything the module keeps between steps is in its ``state_dict``, as tensors: that is what a checkpoint holds.
 - The result does not depend on how many ranks share a global batch, as long as each sample stands for itself: the
   loss is a mean over targets, and nothing looks across the batch (batch normalisation, contrastive losses).
 - Dropout modules (nn.Dropout, Dropout1d, 2d, 3d) are replaced by ones whose masks are seeded by step and sample, at
@@ -75,6 +75,13 @@ def build_model(training: TrainingConfig, dataset: DatasetInfo, packages: Path |
             f'model "{training.model}": the factory returned {kind}, not a torch.nn.Module'
         )
     _try_out(model, training.model, dataset)
+    for key, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            # It would be met at the first save, or, worse, when the checkpoint is loaded (YOLOX 1906).
+            raise ConfigurationError(
+                f'model "{training.model}" keeps {type(value).__name__} under {key} in its state_dict; '
+                "a checkpoint holds tensors alone: make it a buffer, or keep it out"
+            )
     return model
 
 
