@@ -30,7 +30,7 @@ class NVMLError(Exception):
 
 
 class FabricInfo(ctypes.Structure):
-    _fields_ = [("state", ctypes.c_uint)]
+    _fields_ = [("state", ctypes.c_uint), ("status", ctypes.c_uint)]
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Gpu:
     pcie: tuple[int, int] = (4, 16)
     pcie_max: tuple[int, int] = (4, 16)
     fabric_state: int | None = None  # None: not supported
+    fabric_status: int = 0  # of a registration that is over: an NVML error, or none
     fields: dict[int, tuple[int, int, float]] = field(default_factory=dict)  # id -> return code, type, value
     mig: list[Mig] | None = None
     absent: set[str] = field(default_factory=set)
@@ -252,7 +253,7 @@ class FakeNvml:
         gpu = self._asked(device, "nvmlDeviceGetGpuFabricInfoV")
         if gpu.fabric_state is None:
             raise NVMLError(NOT_SUPPORTED)
-        gpuFabricInfo._obj.state = gpu.fabric_state
+        gpuFabricInfo._obj.state, gpuFabricInfo._obj.status = gpu.fabric_state, gpu.fabric_status
         return 0
 
     def _asked(self, gpu: Any, function: str) -> Any:
@@ -285,8 +286,9 @@ class FakeNvml:
 
 
 def _memory(gpu: Any, version: int | None = None) -> Any:
-    reserve = 0 if version else getattr(gpu, "reserved", 0)
-    return SimpleNamespace(total=gpu.total, used=gpu.used + reserve)
+    reserve = getattr(gpu, "reserved", 0)
+    free = gpu.total - gpu.used - reserve
+    return SimpleNamespace(total=gpu.total, used=gpu.used + (0 if version else reserve), free=free)
 
 
 def _link(gpu: Gpu, link: int) -> int:

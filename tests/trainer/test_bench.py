@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 from trainer.agent.supervisor import worker_environment
+from trainer.bench import allreduce as bench_allreduce
 from trainer.bench import memory as bench_memory
-from trainer.bench.allreduce import AllReduceFailed, measure_allreduce, under_torchrun
+from trainer.bench.allreduce import RankOptions, measure_allreduce, measure_as_rank, under_torchrun
 from trainer.bench.dataloader import measure_loader
 from trainer.bench.figures import allreduce_figures, memory_figures
 from trainer.bench.memory import MemoryMeasured, copy_bytes, cpu_cache_bytes, measure_memory
@@ -27,11 +30,16 @@ from trainer.bench.network import (
     nic_bound,
 )
 from trainer.bench.report import BenchReport
+from trainer.bench.timing import Start, on_all, spread_ratio
 from trainer.cli import main
 from trainer.data.manifest import MANIFEST, DatasetName
 from trainer.data.publish import describe
 from trainer.devices.nvml import Nvml
-from trainer.errors import DatasetError
+from trainer.errors import BenchmarkFailed, DatasetError, DriverError
+from trainer.exit_codes import Exit
+from trainer.selfcheck import devices as selfcheck_devices
+from trainer.selfcheck import torch_build
+from trainer.selfcheck.devices import Devices
 from trainer.selfcheck.torch_build import TorchDevice
 from trainer.store import Store
 
@@ -47,6 +55,13 @@ def ranks_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
 
 
+def wait_until(there: Callable[[], object], seconds: float = 60.0) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < give_up_at, "it never came"
+        time.sleep(0.05)
+
+
 def make_dataset(root: Path) -> Path:
     """A version as a finished sync leaves it."""
     folder = root / "numbers"
@@ -60,7 +75,7 @@ def make_dataset(root: Path) -> Path:
 
 def test_a_copy_counts_what_is_read_and_what_is_written() -> None:
     found = MemoryMeasured("cpu", 10**9, (0.5, 1.0, 2.0), True)
-    assert found.median == 2.0 and found.spread_ratio == pytest.approx(1.5)
+    assert found.gigabytes_per_second == 2.0 and spread_ratio(found.seconds) == pytest.approx(1.5)
     (real,) = measure_memory(["cpu"], budget_seconds=0.05, copied_bytes=4 << 20)
     assert real.exact and real.copied_bytes == 4 << 20 and len(real.seconds) >= 5
 
@@ -107,8 +122,73 @@ def test_two_processes_sum_exactly_over_gloo() -> None:
 
 def test_a_rank_that_dies_is_one_line_and_no_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
-    with pytest.raises(AllReduceFailed, match=r"^rank \d ended with 1: .*no-such-interface"):
+    with pytest.raises(DriverError, match=r"^rank \d ended with 1: .*no-such-interface"):
         measure_allreduce(["cpu"], [1 << 16], budget_seconds=0.01)
+
+
+class Nonsense(RankOptions):
+    def to_argument(self) -> str:
+        return "{}"
+
+
+def test_the_rank_that_failed_is_named_and_not_one_that_waited_for_it(tmp_path: Path) -> None:
+    given = ("cpu", f"file://{tmp_path}/meeting", (1 << 16,), 0.01)
+    ranks = [kind("gloo", given[0], rank, 2, *given[1:]) for rank, kind in enumerate((RankOptions, Nonsense))]
+    with pytest.raises(DriverError, match=r"^rank 1 ended with 1: KeyError"):
+        bench_allreduce._run(ranks, tmp_path, os.environ)
+
+
+def test_no_rank_outlives_a_self_check_that_is_killed(tmp_path: Path) -> None:
+    """The agent kills a self-check that takes too long; a rank that stayed would hold a GPU's memory."""
+    code = "from trainer.bench.allreduce import measure_allreduce as m; m(['cpu'], [1 << 16], 300.0)"
+    parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+
+    def ranks() -> list[Path]:
+        return [Path("/proc") / pid for pid in children.read_text().split()]
+
+    try:
+        wait_until(lambda: sum("torch" in (rank / "maps").read_text() for rank in ranks()) == 2)
+        started = ranks()
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not any("allreduce_rank" in _command_line(rank) for rank in started))
+
+
+def _command_line(process: Path) -> str:
+    """Empty once it has ended."""
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_a_rank_of_torchruns_has_nccl_write_down_what_it_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_rank(_: RankOptions) -> list[dict[str, object]]:
+        Path(environment["NCCL_DEBUG_FILE"]).write_text(SOCKETS)
+        assert environment["NCCL_DEBUG"] == "INFO"
+        return [{"bytes": GIB, "seconds": [1.0], "exact": True}]
+
+    environment = {"RANK": "0", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "x"}
+    monkeypatch.setattr(bench_allreduce, "run_rank", run_rank)
+    found = measure_as_rank("cuda:0", [GIB], 1.0, environment)
+    assert (found.nodes, found.nccl and found.nccl.network) == (2, "Socket")
+
+
+# --- all devices at once
+
+
+def test_the_device_that_failed_is_named_and_not_those_that_waited_for_it() -> None:
+    def job(device: str, start: Start) -> str:
+        if device == "cuda:1":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        start()
+        return device
+
+    with pytest.raises(BenchmarkFailed, match=r"^cuda:1: CUDA out of memory$"):
+        on_all(["cuda:0", "cuda:1", "cuda:2"], job)
+    assert on_all(["cuda:0", "cuda:2"], job) == ["cuda:0", "cuda:2"]
 
 
 def test_under_torchrun_the_ranks_are_torchruns_and_rank_0_reports(tmp_path: Path) -> None:
@@ -171,7 +251,7 @@ def test_the_nodes_own_efa_devices_are_read_and_others_are_not(tmp_path: Path) -
         (tmp_path / name / "ports" / "1").mkdir(parents=True)
         (tmp_path / name / "device" / "vendor").write_text(f"{vendor}\n")
         (tmp_path / name / "ports" / "1" / "rate").write_text(f"{rate}\n")
-    assert efa_gigabytes_per_second(tmp_path) == (2, 50.0)
+    assert efa_gigabytes_per_second(tmp_path) == 50.0
     assert efa_gigabytes_per_second(tmp_path / "none") is None
 
 
@@ -329,6 +409,43 @@ def test_a_size_is_read_with_its_unit(capsys: pytest.CaptureFixture[str]) -> Non
         with pytest.raises(SystemExit):
             main(["bench", "allreduce", f"--size={text}"])
         assert "a size such as 64M or 1G" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("matmul", "--seconds=-1"),
+        ("memory", "--seconds=nan"),
+        ("dataloader", "x", "--batch-size=0"),
+        ("dataloader", "x", "--workers=-1"),
+        ("dataloader", "x", "--step-ms=-1"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", *arguments])
+    assert arguments[-1].split("=")[1] in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "memory", "--prometheus", str(tmp_path / "none" / "x.prom")]) == Exit.CONFIGURATION
+    assert "its folder is not there" in capsys.readouterr().err
+
+
+def test_gpus_that_cuda_does_not_start_are_no_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a node with a broken driver would have its CPU measured, and pass."""
+    devices = Devices(tuple(Nvml(FakeNvml(node("H100", 8))).readings()))
+    cpu, fault = [TorchDevice("cpu", "2 threads")], "Error 802: system not yet initialized"
+    monkeypatch.setattr(torch_build, "torch_devices", lambda: (cpu, fault))
+    monkeypatch.setattr(selfcheck_devices, "check_devices", lambda *_: ([], devices))
+    assert main(["bench", "memory"]) == Exit.DRIVER
+    assert "torch sees 0 of 8 GPUs" in (said := capsys.readouterr().err) and "fabric manager" in said
 
 
 def test_a_bad_finding_is_the_commands_exit_code() -> None:

@@ -176,7 +176,7 @@ def test_dcgms_names_are_there_only_when_asked_for() -> None:
         "DCGM_FI_DEV_POWER_USAGE": 72.5,
         "DCGM_FI_DEV_GPU_UTIL": 50,  # percent
         "DCGM_FI_DEV_FB_USED": 1024,  # MiB
-        "DCGM_FI_DEV_FB_FREE": 23034 - 1024,
+        "DCGM_FI_DEV_FB_FREE": 23034 - 1024 - 512,  # the driver's reserve is neither used nor free
     }
     labels = found["DCGM_FI_DEV_GPU_TEMP"].labels
     assert set(labels) == set(dcgm.LABELS)

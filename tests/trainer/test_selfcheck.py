@@ -16,6 +16,7 @@ from trainer.contracts.node_document import NodeDocument, Promise, Release, Torc
 from trainer.devices.metrics import publish
 from trainer.devices.nvml import Nvml
 from trainer.devices.reading import GpuHealth, GpuReading
+from trainer.errors import DriverError
 from trainer.exit_codes import Exit
 from trainer.obs.exporter import NodeState
 from trainer.selfcheck import run as selfcheck_run
@@ -39,6 +40,7 @@ from trainer.selfcheck.torch_build import (
     TorchDevice,
     check_build,
     check_cuda,
+    cuda_count,
     cuda_error,
     has_kernels,
     nvml_uuid,
@@ -86,7 +88,7 @@ def test_healthy_devices_pass_with_their_driver_named() -> None:
     assert "8 GPUs without memory errors" in message
 
 
-SRAM = 7
+DRAM, SRAM, ROWS = 2, 7, "nvmlDeviceGetRemappedRows"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,13 @@ SRAM = 7
         ({"fails": {"nvmlDeviceGetHandleByIndex": 8}}, Exit.DEVICE, "GPU 3 (unknown-3) cannot be used"),
         ({"ecc": 2}, Exit.DEVICE, "GPU 3: 2 uncorrected memory errors"),
         ({"ecc_counters": {(1, 0, SRAM): 1}}, Exit.DEVICE, "GPU 3: 1 uncorrected memory errors"),
+        ({"ecc": 2, "ecc_counters": {(1, 0, DRAM): 2}}, Exit.RESET, "2 uncorrected"),  # its row is remapped
+        (
+            {"ecc_counters": {(1, 0, DRAM): 1}, "absent": {ROWS}},
+            Exit.REBOOT,
+            "1 uncorrected",
+        ),  # a page, retired
+        ({"ecc_counters": {(1, 0, DRAM): 1, (1, 0, SRAM): 1}}, Exit.DEVICE, "GPU 3: 1 uncorrected"),
         ({"ecc_counters": {(0, 0, SRAM): 10_001}}, Exit.DEVICE, "10001 corrected errors of SRAM"),
         ({"ecc_counters": {(0, 0, 2): 20_000_001}}, Exit.DEVICE, "corrected errors of device memory"),
         ({"remapped": (0, 1, 0, 1)}, Exit.DEVICE, "could not be remapped"),
@@ -200,7 +209,12 @@ def test_inactive_nvlinks_fail_only_where_the_model_has_links() -> None:
     gpus[1].links[3:5] = [0, 0]
     (found,) = check_nvlink(*_asked(gpus))
     assert (found.verdict, found.exit_code) == ("fail", Exit.DEVICE) and "2 of 18 NVLinks" in found.message
-    assert [f.verdict for f in check_nvlink(*_asked(node("L4")))] == ["info"]
+    assert [f.verdict for f in check_nvlink(*_asked(node("L4", 2)))] == ["info"]
+    assert "there is one GPU" in check_nvlink(*_asked(h100(1)))[0].message  # p5.4xlarge: links to nobody
+    dark = h100(2)
+    for gpu in dark:
+        gpu.links = []
+    assert [f.verdict for f in check_nvlink(*_asked(dark))] == ["warning"]  # an H100 has them
     gpus[1].links, gpus[0].fields = [1] * 18, {38: (0, 3, 12)}
     verdicts = {f.verdict: f.message for f in check_nvlink(*_asked(gpus))}
     assert verdicts["pass"] and "12 crc_flit" in verdicts["info"]
@@ -300,6 +314,18 @@ def test_all_promised_gpus_must_be_seen_by_torch() -> None:
     assert found and "7 of 8" in found.message
     assert check_cuda(promise(gpus=7), seven, gpu_host(), None) is None
     assert check_cuda(None, [TorchDevice("cpu", "x")], FakeHost(), None) is None
+
+
+def test_without_a_promise_torch_must_see_what_nvml_tells_of() -> None:
+    """Else a broken CUDA would pass on the CPU."""
+    cpu, readings = [TorchDevice("cpu", "2 threads")], Nvml(FakeNvml(h100(8))).readings()
+    found = check_cuda(None, cpu, FakeHost(), CUDA_802, readings)
+    assert found and found.exit_code == Exit.DRIVER and "0 of 8" in found.message
+    for visible, wanted in (("", 0), ("0,1", 2), ("GPU-0003", 1)):
+        assert cuda_count(readings, {"CUDA_VISIBLE_DEVICES": visible}) == wanted
+    assert cuda_count(Nvml(FakeNvml(node("MIG", 2))).readings(), {}) == 1  # CUDA shows one part
+    mixed = Nvml(FakeNvml([*node("A10G"), *node("L4")])).readings()
+    assert cuda_count(mixed, {"CUDA_VISIBLE_DEVICES": "1"}) == 1 and cuda_count((), {}) == 0
 
 
 def test_torchs_uuid_is_nvmls() -> None:
@@ -449,6 +475,7 @@ def test_sockets_where_efa_is_promised_are_a_failure_however_fast() -> None:
     few = NcclChoice(network="Libfabric", provider="efa", nics=1)  # aws-ofi-nccl 584: one of four in use
     assert [f.verdict for f in judge_allreduce([allreduce()], few, 4)] == ["warning"]
     assert [f.verdict for f in judge_allreduce([allreduce()], NcclChoice(), 4)] == ["warning"]
+    assert [f.verdict for f in judge_allreduce([allreduce()], None, 4)] == ["warning"]  # no log is no proof
 
 
 def test_the_interface_of_the_first_meeting_is_told_and_dockers_own_is_warned_of() -> None:
@@ -485,9 +512,10 @@ class Steps:
         self.host = gpu_host(8, sizes_mib={"/dev/shm": 8192, str(folder): 50 * 1024})
         self.host.commands = {
             "systemctl is-active": Done(0, "active\n"),
-            "journalctl": Done(0, ""),
+            "journalctl": Done(0, "[ 9.8] ip kernel: NVRM: loading NVIDIA UNIX Open Kernel Module\n"),
         }
         self.gpus, self.folder, self.cuda_started_at = h100(8), folder, -1.0
+        self.nvml_error: int | None = None
         for gpu in self.gpus:
             gpu.fabric_state = None  # as on an A100: only the service can tell
         self.document = NodeDocument(
@@ -518,9 +546,10 @@ class Steps:
         return [TorchDevice(f"cuda:{n}", "H100", (9, 0), f"GPU-{n:04d}") for n in range(8)], None
 
     def run(self) -> SelfCheckReport:
-        return run_selfcheck(
-            self.document, "quick", self.folder, "i-1", lambda: Nvml(FakeNvml(self.gpus)), self.host
-        )
+        def open_nvml() -> Nvml:
+            return Nvml(FakeNvml(self.gpus, self.nvml_error))
+
+        return run_selfcheck(self.document, "quick", self.folder, "i-1", open_nvml, self.host)
 
 
 def test_cheap_checks_come_first_and_each_says_something(
@@ -597,6 +626,50 @@ def test_one_slow_run_is_repeated_before_a_node_is_given_away(
     asked.clear()
     seconds[:] = [2e-3, 4e-3]
     assert steps.run().exit_code == Exit.PERFORMANCE and len(asked) == 2
+
+
+def test_memory_that_is_slow_once_is_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from trainer.bench import memory as bench_memory
+
+    seconds = [1e-2, 4e-4]  # of a GB: 200 and 5000 GB/s
+
+    def measure(devices: Any, *_: Any) -> list[bench_memory.MemoryMeasured]:
+        took = seconds.pop(0)
+        return [bench_memory.MemoryMeasured(device, 10**9, (took,), True) for device in devices]
+
+    measured = selfcheck_run._measure_memory
+    steps = Steps(monkeypatch, tmp_path)
+    monkeypatch.setattr(selfcheck_run, "_measure_memory", measured)
+    monkeypatch.setattr(bench_memory, "measure_memory", measure)
+    assert steps.run().verdict == "pass" and not seconds
+    seconds[:] = [1e-2, 1e-2]
+    assert steps.run().exit_code == Exit.PERFORMANCE and not seconds
+
+
+@pytest.mark.parametrize(("fault", "code"), [(RuntimeError("out of memory"), 10), (DriverError("NCCL"), 14)])
+def test_a_benchmark_that_breaks_off_is_a_finding_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: Exception, code: int
+) -> None:
+    def broken(_: object) -> None:
+        raise fault
+
+    steps = Steps(monkeypatch, tmp_path)
+    monkeypatch.setattr(selfcheck_run, "_measure_memory", broken)
+    last = steps.run().findings[-1]
+    assert (last.check, last.verdict, last.exit_code) == ("memory", "fail", code) and str(
+        fault
+    ) in last.message
+
+
+def test_xids_are_looked_at_where_nvml_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    steps = Steps(monkeypatch, tmp_path)
+    steps.host.commands["journalctl"] = Done(
+        0, "[ 12.1] ip kernel: NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen\n"
+    )
+    steps.nvml_error = UNKNOWN
+    report = steps.run()
+    (found,) = (finding for finding in report.findings if finding.check == "xid")
+    assert found.exit_code == report.exit_code == Exit.DEVICE  # off the bus in the boot before as well
 
 
 def test_the_command_tells_a_program_everything_by_its_schema(tmp_path: Path) -> None:

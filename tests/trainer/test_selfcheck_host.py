@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import pytest
 from trainer.contracts.node_document import Promise, Scratch
 from trainer.devices.nvml import Nvml
 from trainer.devices.xid_actions import xid_action
+from trainer.disks.scratch import MODEL
 from trainer.exit_codes import Exit
 from trainer.selfcheck.devices import check_devices
 from trainer.selfcheck.driver import check_container, check_driver, library_version
 from trainer.selfcheck.fabric import UNIT, WAIT_SECONDS, check_fabric, has_nvswitch
-from trainer.selfcheck.host import INSTANCE_STORE, check_clock, check_disk, check_scratch, judge_clock
+from trainer.selfcheck.host import check_clock, check_disk, check_scratch, judge_clock
 from trainer.selfcheck.report import Finding
 from trainer.selfcheck.shared_memory import check_leftovers, check_shared_memory, remove_leftovers
 from trainer.selfcheck.view import Done, Host
@@ -56,6 +59,12 @@ def test_a_driver_with_a_file_for_each_gpu_passes() -> None:
 def test_what_is_missing_decides_between_device_driver_and_unknown() -> None:
     one_short = gpu_host(7)
     assert verdict(check_driver(P5, one_short)) == ("fail", Exit.DEVICE)  # not on the bus: replace
+    cpu_machine = gpu_host(0)
+    cpu_machine.files |= pci("0000:00:03.0", "0x030000", vendor="0x1d0f")
+    assert verdict(check_driver(P5, cpu_machine)) == ("fail", Exit.DEVICE)
+    hidden = gpu_host(8)  # a bus that cannot be seen says nothing
+    hidden.files = {path: text for path, text in hidden.files.items() if not path.startswith("/sys")}
+    assert verdict(check_driver(P5, hidden)) == ("pass", None)
     no_module = gpu_host(8)
     del no_module.files["/proc/driver/nvidia/version"]
     assert verdict(check_driver(P5, no_module)) == ("fail", Exit.DRIVER)
@@ -240,6 +249,11 @@ def test_no_xid_and_no_log_are_different_things() -> None:
     assert none.verdict == "pass"
     (blind,) = check_xids([], FakeHost())
     assert blind.verdict == "info" and "not known" in blind.message
+    # Who may not read the journal gets an empty one, and no error: a boot without any kernel line there is none.
+    (shut,) = check_xids(
+        [], FakeHost(commands={"journalctl": Done(0, ""), "dmesg": Done(1, "not permitted")})
+    )
+    assert shut.verdict == "info" and "not known" in shut.message
     (by_dmesg,) = check_xids([], FakeHost(commands={"dmesg": Done(0, log(("0000:10:00", 79)))}))
     assert by_dmesg.exit_code == Exit.REBOOT
 
@@ -299,7 +313,7 @@ def test_a_full_disk_is_found_before_hours_of_work() -> None:
 
 def test_scratch_space_is_where_the_document_says_or_it_is_told() -> None:
     scratch = Scratch(owner="node", path="/opt/scratch")
-    disks = {f"/sys/block/nvme{n}n1/device/model": f"{INSTANCE_STORE}          \n" for n in (1, 2)}
+    disks = {f"/sys/block/nvme{n}n1/device/model": f"{MODEL}          \n" for n in (1, 2)}
     disks["/sys/block/nvme0n1/device/model"] = "Amazon Elastic Block Store\n"
     mounted = FakeHost(files=disks, mounts={"/opt/scratch"}, sizes_mib={"/opt/scratch": 1 << 20})
     assert verdict(check_scratch(scratch, mounted)) == ("pass", None)
@@ -329,8 +343,27 @@ def test_chrony_is_asked_where_s3_does_not_answer() -> None:
         "fail",
         Exit.S3,
     ) and "1200 s behind the time service" in off.message
+    fresh = "00000000,,0,0.0,0.000000000,0.0,0.0,0,0,0,0,1.0,0.0,Not synchronised\n"
+    early = check_clock(None, FakeHost(commands={"chronyc -c tracking": Done(0, fresh)}))
+    assert early.verdict == "info" and "not synchronised yet" in early.message  # its 0 is no offset
     broken = check_clock(None, FakeHost(commands={"chronyc -c tracking": Done(0, "nonsense")}))
     assert broken.verdict == "info"
+
+
+def test_who_answers_in_another_protocol_is_no_clock() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer, args=(server, b"SSH-2.0-OpenSSH_9.6\r\n"))
+        thread.start()
+        found = check_clock(f"http://127.0.0.1:{server.getsockname()[1]}/", FakeHost())
+        thread.join()
+    assert found.verdict == "info" and "gave no date" in found.message
+
+
+def _answer(server: socket.socket, words: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(words)
 
 
 def test_this_machine_is_looked_at_without_a_fault(tmp_path: Path) -> None:

@@ -15,6 +15,18 @@ class ConfigurationError(Fault):
     exit_code = Exit.CONFIGURATION
 
 
+class BenchmarkFailed(Fault):
+    """A benchmark broke off: which device, and what was said last."""
+
+    exit_code = Exit.DEVICE
+
+
+class DriverError(Fault):
+    """The driver, the container runtime, or what connects the devices."""
+
+    exit_code = Exit.DRIVER
+
+
 class DatasetError(Fault):
     """A dataset version is missing or its bytes are not those that were published."""
 

@@ -11,12 +11,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import Fault
-from ..exit_codes import Exit
+from ..errors import DriverError
 from .allreduce_rank import RankOptions, run_rank
 from .nccl import LOG_ENVIRONMENT, NcclChoice, parse_nccl_log
 from .network import bus_bandwidth
@@ -26,13 +26,7 @@ SIZES_CPU = (1 * MIB, 16 * MIB, 64 * MIB)
 SIZES_CUDA = (128 * MIB, 1 * GIB, 4 * GIB)
 CPU_RANKS = 2
 COPIES = 8
-LIMIT_SECONDS = 300.0
-
-
-class AllReduceFailed(Fault):
-    """One line: what the rank that failed said last."""
-
-    exit_code = Exit.DRIVER
+LIMIT_SECONDS, POLL_SECONDS = 300.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -45,10 +39,6 @@ class SizeMeasured:
     @property
     def bus_gigabytes_per_second(self) -> float:
         return bus_bandwidth(self.size_bytes, statistics.median(self.seconds), self.ranks)
-
-    @property
-    def spread_ratio(self) -> float:
-        return (max(self.seconds) - min(self.seconds)) / statistics.median(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,7 @@ def default_sizes(device: str) -> tuple[int, ...]:
 def measure_allreduce(
     devices: Sequence[str], sizes: Sequence[int], budget_seconds: float
 ) -> AllReduceMeasured:
-    """On this machine. ``devices`` of torch; one CPU means two processes on it. Raises AllReduceFailed."""
+    """On this machine. ``devices`` of torch; one CPU means two processes on it. Raises DriverError."""
     cpu = devices[0] == "cpu"
     places = ["cpu"] * CPU_RANKS if cpu else list(devices)
     backend = "gloo" if cpu else "nccl"
@@ -94,17 +84,25 @@ def under_torchrun(environment: Mapping[str, str]) -> bool:
 
 
 def measure_as_rank(
-    device: str, sizes: Sequence[int], budget_seconds: float, environment: Mapping[str, str]
+    device: str, sizes: Sequence[int], budget_seconds: float, environment: MutableMapping[str, str]
 ) -> AllReduceMeasured:
-    """As one rank of torchrun's, on one node or several. All ranks return the same."""
-    world, local = int(environment["WORLD_SIZE"]), int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    """As one rank of torchrun's, on one node or several. All ranks return the same.
+
+    ``environment`` is this process's: NCCL is told to write down what it chooses, to where the caller said if anywhere.
+    """
+    rank, world = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    local = int(environment.get("LOCAL_WORLD_SIZE", "1"))
     backend = "gloo" if device == "cpu" else "nccl"
-    rank = int(environment["RANK"])
     options = RankOptions(backend, device, rank, world, "env://", tuple(sizes), budget_seconds)
-    log = environment.get("NCCL_DEBUG_FILE")  # where the caller sent NCCL's log, if anywhere
-    found = run_rank(options)
-    lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else None
-    return _measured(found, backend, world, max(1, world // local), parse_nccl_log(lines) if lines else None)
+    nccl = None
+    with tempfile.TemporaryDirectory(prefix="allreduce-") as folder:
+        log = Path(environment.get("NCCL_DEBUG_FILE") or f"{folder}/nccl.log")
+        if backend == "nccl":
+            environment.update(LOG_ENVIRONMENT, NCCL_DEBUG_FILE=str(log))
+        found = run_rank(options)
+        if log.is_file():
+            nccl = parse_nccl_log(log.read_text(errors="replace").splitlines())
+    return _measured(found, backend, world, max(1, world // local), nccl)
 
 
 def _measured(
@@ -128,36 +126,32 @@ def _environment(base: Mapping[str, str], cpu: bool) -> dict[str, str]:
 
 
 def _run(options: Sequence[RankOptions], folder: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Rank 0's output and log. All ranks are ended whatever happens."""
-    processes: list[subprocess.Popen[str]] = []
-    logs = [folder / f"rank{option.rank}.log" for option in options]
+    """Rank 0's result and its log. The first rank that fails ends all; all are ended whatever happens."""
+    processes: list[subprocess.Popen[bytes]] = []
+    outputs, logs = ([folder / f"rank{o.rank}.{kind}" for o in options] for kind in ("out", "log"))
     try:
-        for option, path in zip(options, logs, strict=True):
-            with path.open("wb") as log:
+        for option, output, log in zip(options, outputs, logs, strict=True):
+            command = [sys.executable, "-m", "trainer.bench.allreduce_rank", option.to_argument()]
+            with output.open("wb") as out, log.open("wb") as err:
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "trainer.bench.allreduce_rank", option.to_argument()],
-                        env=dict(environment),
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE if option.rank == 0 else log,
-                        stderr=log,
-                        text=True,
+                        command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
                     )
                 )
-        try:
-            output, _ = processes[0].communicate(timeout=LIMIT_SECONDS)
-            for process in processes[1:]:
-                process.wait(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise AllReduceFailed(f"the ranks took longer than {LIMIT_SECONDS:.0f} s") from None
-        said = [path.read_text(errors="replace") for path in logs]
+        give_up_at = time.monotonic() + LIMIT_SECONDS
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            if time.monotonic() > give_up_at:
+                raise DriverError(f"the ranks took longer than {LIMIT_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
         for rank, process in enumerate(processes):
             if process.returncode:
-                last = (said[rank].strip().splitlines() or ["it said nothing"])[-1]
-                raise AllReduceFailed(f"rank {rank} ended with {process.returncode}: {last}")
+                last = (logs[rank].read_text(errors="replace").strip().splitlines() or ["it said nothing"])[
+                    -1
+                ]
+                raise DriverError(f"rank {rank} ended with {process.returncode}: {last}")
         # NCCL logs to standard output unless told otherwise: of rank 0 that is before its JSON line.
-        *more, result = output.strip().splitlines()
-        return result, "\n".join([*more, said[0]])
+        *more, result = outputs[0].read_text(errors="replace").strip().splitlines()
+        return result, "\n".join([*more, logs[0].read_text(errors="replace")])
     finally:
         for process in processes:
             if process.poll() is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import ConfigurationError, DriverError
+
 if TYPE_CHECKING:
-    from ..selfcheck.devices import Devices
+    from ..devices.reading import GpuReading
+    from ..selfcheck.torch_build import TorchDevice
     from .report import BenchReport
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -30,11 +33,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "of the GPUs, clocks and power meanwhile. The size follows from the time budget, so that it ends on any "
         "machine. Beside a GPU the CPU is measured too.",
     )
-    matmul.add_argument("--seconds", type=float, default=3.0, help="time budget a dtype (default: 3)")
+    matmul.add_argument("--seconds", type=_seconds, default=3.0, help="time budget a dtype (default: 3)")
     matmul.add_argument("--dtype", action="append", choices=DTYPES, help="default: all that the device has")
-    matmul.add_argument(
-        "--warm-up", type=float, metavar="SECONDS", help="default: 5 on GPUs, 30 is a real verdict's"
-    )
+    warm_up = "default: 5 on GPUs, 30 is a real verdict's"
+    matmul.add_argument("--warm-up", type=_seconds, metavar="SECONDS", help=warm_up)
     memory = _command(
         commands,
         "memory",
@@ -42,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "a copy within the memory of all devices at once, GB/s read and written",
         "At least 512 MiB and four times the L2 cache on a GPU, 64 to 256 MiB on a CPU; the copy is compared.",
     )
-    memory.add_argument("--seconds", type=float, default=2.0, help="time budget (default: 2)")
+    memory.add_argument("--seconds", type=_seconds, default=2.0, help="time budget (default: 2)")
     allreduce = _command(
         commands,
         "allreduce",
@@ -51,13 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "A process a device over NCCL, or two processes over gloo on a CPU; under torchrun over all its ranks, also "
         "of several nodes: rank 0 reports. Held to 60 % of what NICs and NVLink allow, at 1 GB and more.",
     )
-    allreduce.add_argument("--seconds", type=float, default=2.0, help="time budget a size (default: 2)")
-    allreduce.add_argument(
-        "--size", action="append", type=_size, metavar="SIZE", help="message, as 64M or 1G (default: several)"
-    )
-    allreduce.add_argument(
-        "--efa-count", type=int, default=0, help="EFA interfaces that NCCL must use (default: 0)"
-    )
+    allreduce.add_argument("--seconds", type=_seconds, default=2.0, help="time budget a size (default: 2)")
+    size = "message, as 64M or 1G (default: several)"
+    allreduce.add_argument("--size", action="append", type=_size, metavar="SIZE", help=size)
+    efa_count = "EFA interfaces that NCCL must use (default: 0)"
+    allreduce.add_argument("--efa-count", type=_count, default=0, help=efa_count)
     loader = _command(
         commands,
         "dataloader",
@@ -67,14 +67,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the share of time spent waiting for data is told: below 5 % is good, above 15 % data is the bottleneck.",
     )
     loader.add_argument("folder", type=Path, help="a synced version, with its manifest.json")
-    loader.add_argument("--seconds", type=float, default=5.0, help="time budget (default: 5)")
-    loader.add_argument("--batch-size", type=int, default=64, help="samples a batch (default: 64)")
-    loader.add_argument(
-        "--workers", type=int, default=0, help="loader processes; 0: none beside this one (default)"
-    )
-    loader.add_argument(
-        "--step-ms", type=float, default=0.0, help="what a step computes (default: 0, full speed)"
-    )
+    loader.add_argument("--seconds", type=_seconds, default=5.0, help="time budget (default: 5)")
+    loader.add_argument("--batch-size", type=_size, default=64, help="samples a batch (default: 64)")
+    workers = "loader processes; 0: none beside this one (default)"
+    loader.add_argument("--workers", type=_count, default=0, help=workers)
+    step = "what a step computes (default: 0, full speed)"
+    loader.add_argument("--step-ms", type=_seconds, default=0.0, help=step)
 
 
 def _command(
@@ -86,14 +84,17 @@ def _command(
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=summary, description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument(
-        "--prometheus", type=Path, metavar="FILE", help="also write the figures as Prometheus text"
-    )
+    prometheus = "also write the figures as Prometheus text"
+    parser.add_argument("--prometheus", type=Path, metavar="FILE", help=prometheus)
     parser.set_defaults(run=run, measure=measure)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.prometheus is not None and not os.access(arguments.prometheus.parent, os.W_OK):
+        raise ConfigurationError(
+            f"--prometheus {arguments.prometheus}: its folder is not there or not yours to write"
+        )
     report: BenchReport | None = arguments.measure(arguments)
     if report is None:  # another rank reports
         return 0
@@ -113,15 +114,15 @@ def _matmul(arguments: argparse.Namespace) -> BenchReport:
     from ..devices.nvml import Nvml
     from ..devices.sampler import Sampler
     from ..selfcheck.matmul import judge, judge_load
-    from ..selfcheck.torch_build import TorchDevice, torch_devices
+    from ..selfcheck.torch_build import TorchDevice
     from .compare import against_cpu
     from .figures import choose_dtypes, load_by_device, load_figures, matmul_figures
     from .matmul import measure
     from .report import BenchReport
 
     began = time.monotonic()
-    devices, _ = torch_devices()
-    on_gpu, readings = devices[0].device != "cpu", _nvml().readings
+    devices, readings = _devices()
+    on_gpu = devices[0].device != "cpu"
     dtypes = choose_dtypes(devices[0], arguments.dtype)
     warm_up = arguments.warm_up if arguments.warm_up is not None else 5.0 if on_gpu else 0.0
     with Sampler(Nvml if readings else None) as sampler:
@@ -144,46 +145,40 @@ def _matmul(arguments: argparse.Namespace) -> BenchReport:
 
 def _memory(arguments: argparse.Namespace) -> BenchReport:
     from ..selfcheck.bandwidth import judge_memory
-    from ..selfcheck.torch_build import torch_devices
     from .figures import memory_figures
     from .memory import measure_memory
     from .report import BenchReport
 
     began = time.monotonic()
-    devices, _ = torch_devices()
+    devices, readings = _devices()
     measured = measure_memory([device.device for device in devices], arguments.seconds)
-    figures = memory_figures(measured, devices, _nvml().readings)
-    return BenchReport(
-        name="memory", seconds=time.monotonic() - began, findings=judge_memory(figures), memory=figures
-    )
+    figures = memory_figures(measured, devices, readings)
+    seconds = time.monotonic() - began
+    return BenchReport(name="memory", seconds=seconds, findings=judge_memory(figures), memory=figures)
 
 
 def _allreduce(arguments: argparse.Namespace) -> BenchReport | None:
-    from ..errors import ConfigurationError
     from ..selfcheck.bandwidth import judge_allreduce
-    from ..selfcheck.torch_build import torch_devices
     from .allreduce import default_sizes, measure_allreduce, measure_as_rank, under_torchrun
     from .figures import allreduce_figures
     from .network import efa_gigabytes_per_second
     from .report import BenchReport
 
     began = time.monotonic()
-    devices, _ = torch_devices()
+    devices, readings = _devices()
     sizes = arguments.size or default_sizes(devices[0].device)
     if under_torchrun(os.environ):
-        local = int(os.environ.get("LOCAL_RANK", "0"))
-        device = "cpu" if devices[0].device == "cpu" else f"cuda:{local}"
+        device = "cpu" if devices[0].device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         measured = measure_as_rank(device, sizes, arguments.seconds, os.environ)
         if os.environ["RANK"] != "0":
             return None
+    elif len(devices) < 2 and devices[0].device != "cpu":
+        raise ConfigurationError(
+            "there is one GPU: nothing to reduce over; run it with torchrun on several nodes"
+        )
     else:
-        if len(devices) < 2 and devices[0].device != "cpu":
-            raise ConfigurationError(
-                "there is one GPU: nothing to reduce over; run it with torchrun on several nodes"
-            )
         measured = measure_allreduce([device.device for device in devices], sizes, arguments.seconds)
-    efa = efa_gigabytes_per_second()
-    figures = allreduce_figures(measured, devices, _nvml().readings, efa[1] if efa else None)
+    figures = allreduce_figures(measured, devices, readings, efa_gigabytes_per_second())
     return BenchReport(
         name="allreduce",
         seconds=time.monotonic() - began,
@@ -194,12 +189,11 @@ def _allreduce(arguments: argparse.Namespace) -> BenchReport | None:
 
 def _dataloader(arguments: argparse.Namespace) -> BenchReport:
     from ..data.verify import local_manifest
-    from ..selfcheck.torch_build import torch_devices
     from .dataloader import measure_loader
     from .report import BenchReport, LoaderFigure
 
     manifest = local_manifest(arguments.folder)
-    devices, _ = torch_devices()
+    devices, _ = _devices()
     step = arguments.step_ms / 1000
     began = time.monotonic()
     found = measure_loader(
@@ -218,20 +212,37 @@ def _dataloader(arguments: argparse.Namespace) -> BenchReport:
     return BenchReport(name="dataloader", seconds=time.monotonic() - began, loader=figure)
 
 
-def _nvml() -> Devices:
-    """This machine's GPUs as NVML tells them; empty where it tells nothing."""
+def _devices() -> tuple[Sequence[TorchDevice], Sequence[GpuReading]]:
+    """What torch can use and what NVML tells of this machine's GPUs; DriverError where CUDA does not start."""
     from ..selfcheck.devices import check_devices
+    from ..selfcheck.torch_build import check_cuda, torch_devices
     from ..selfcheck.view import Host
 
-    return check_devices(None, Host())[1]
+    devices, fault = torch_devices()
+    readings = check_devices(None, Host())[1].readings
+    if fault and (found := check_cuda(None, devices, Host(), fault, readings)):
+        raise DriverError(f"{found.message}; {found.cause}; {found.action}")
+    return devices, readings
 
 
 def _size(text: str) -> int:
     number, unit = (text[:-1], SIZE_UNITS[text[-1].upper()]) if text[-1:].upper() in SIZE_UNITS else (text, 1)
-    try:
-        size = int(number) * unit
-    except ValueError:
-        size = 0
-    if size <= 0:
+    if not number.isdecimal() or int(number) == 0:
         raise argparse.ArgumentTypeError(f'"{text}": a size such as 64M or 1G')
-    return size
+    return int(number) * unit
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'"{text}": a number such as 0 or 4')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f'"{text}": must be 0 or more')
+    return value

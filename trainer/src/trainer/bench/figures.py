@@ -14,6 +14,7 @@ from .allreduce import AllReduceMeasured
 from .matmul import Measured, can_run, native_dtypes
 from .memory import MemoryMeasured
 from .network import allreduce_bound, allreduce_floor
+from .timing import spread_ratio
 
 
 def choose_dtypes(device: TorchDevice, asked: Sequence[str] | None) -> list[str]:
@@ -60,7 +61,7 @@ def matmul_figures(
                 tflops_median=found.tflops_median,
                 tflops_min=found.tflops(max(found.seconds)),
                 tflops_max=found.tflops(min(found.seconds)),
-                spread_ratio=found.spread_ratio,
+                spread_ratio=spread_ratio(found.seconds),
                 error=min(found.error, 1e308) if found.finite else 1e308,  # JSON knows no infinity
                 tolerance=found.tolerance,
                 repeatable=found.repeatable,
@@ -93,11 +94,10 @@ def load_by_device(
 ) -> dict[str, LoadFigure]:
     """torch's device -> its GPU's load; joined by UUID, since CUDA and NVML may number GPUs differently."""
     by_gpu = {figure.gpu: figure for figure in load}
-    found = {device.device: reading_of(device.uuid, readings) for device in devices}
     return {
-        device: by_gpu[reading.index]
-        for device, reading in found.items()
-        if reading and reading.index in by_gpu
+        device.device: by_gpu[reading.index]
+        for device in devices
+        if (reading := reading_of(device.uuid, readings)) and reading.index in by_gpu
     }
 
 
@@ -114,8 +114,8 @@ def memory_figures(
                 device=found.device,
                 copied_bytes=found.copied_bytes,
                 repeats=len(found.seconds),
-                gigabytes_per_second=found.median,
-                spread_ratio=found.spread_ratio,
+                gigabytes_per_second=found.gigabytes_per_second,
+                spread_ratio=spread_ratio(found.seconds),
                 exact=found.exact,
                 floor_gigabytes_per_second=memory.floor if memory else None,
                 floor_warns_only=memory.warn_only if memory else False,
@@ -145,7 +145,7 @@ def allreduce_figures(
             message_bytes=size.size_bytes,
             repeats=len(size.seconds),
             bus_gigabytes_per_second=size.bus_gigabytes_per_second,
-            spread_ratio=size.spread_ratio,
+            spread_ratio=spread_ratio(size.seconds),
             exact=size.exact,
             bound_gigabytes_per_second=bound,
             floor_gigabytes_per_second=allreduce_floor(size.size_bytes, bound) if over_nccl else None,

@@ -10,20 +10,18 @@ taken in float64 over a tile of rows and columns.
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from .product import TOLERANCE, Product
-from .timing import Clock
+from .timing import Clock, Start, on_all
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)  # multiples of 128: bf16 falls off where n mod 16 is 8
 LARGEST_CPU = 1024
 LEAST_REPEATS = 5
 MOST_TRIES = 10  # of one size, to find the largest that fits
-TIMEOUT_SECONDS = 120.0  # for the others at the common start
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,6 @@ class Measured:
     @property
     def tflops_median(self) -> float:
         return self.tflops(statistics.median(self.seconds))
-
-    @property
-    def spread_ratio(self) -> float:
-        """(fastest - slowest) / median of the runs."""
-        fastest, slowest = self.tflops(min(self.seconds)), self.tflops(max(self.seconds))
-        return (fastest - slowest) / self.tflops_median
 
 
 def native_dtypes(device: str, capability: tuple[int, int] | None) -> list[str]:
@@ -88,29 +80,23 @@ def measure(
 ) -> list[Measured]:
     """Each dtype on all devices at once and at one size, about ``budget_seconds`` a dtype after the warm-up.
 
-    The warm-up is done with the first dtype that is measured. Restores torch's global flags.
+    The warm-up is done with the first dtype that is measured. Restores torch's global flags. Raises BenchmarkFailed.
     """
     import torch
 
     results: list[Measured] = []
-    matmul_flags = torch.backends.cuda.matmul
-    before = (matmul_flags.allow_tf32, matmul_flags.allow_fp16_reduced_precision_reduction)
+    flags, half = torch.backends.cuda.matmul, budget_seconds / 2
+    before = (flags.allow_tf32, flags.allow_fp16_reduced_precision_reduction)
     try:
-        matmul_flags.allow_fp16_reduced_precision_reduction = False
-        with ThreadPoolExecutor(len(devices)) as pool:
-            for place, dtype in enumerate(dtypes):
-                matmul_flags.allow_tf32 = dtype == "tf32"
-                jobs = [pool.submit(_fitting_size, d, dtype, budget_seconds / 2, largest) for d in devices]
-                size = min(job.result() for job in jobs)
-                warm_up = warm_up_seconds if place == 0 else 0.0
-                start = threading.Barrier(len(devices))
-                runs = [
-                    pool.submit(_on_device, d, dtype, size, budget_seconds / 2, warm_up, seed, start)
-                    for d in devices
-                ]
-                results += [run.result() for run in runs]
+        flags.allow_fp16_reduced_precision_reduction = False
+        for dtype in dtypes:
+            flags.allow_tf32 = dtype == "tf32"
+            sizes = on_all(devices, partial(_fitting_size, dtype=dtype, budget=half, largest=largest))
+            warm_up = 0.0 if results else warm_up_seconds
+            run = partial(_on_device, dtype=dtype, n=min(sizes), budget=half, warm_up=warm_up, seed=seed)
+            results += on_all(devices, run)
     finally:
-        matmul_flags.allow_tf32, matmul_flags.allow_fp16_reduced_precision_reduction = before
+        flags.allow_tf32, flags.allow_fp16_reduced_precision_reduction = before
     return results
 
 
@@ -127,7 +113,7 @@ def choose_size(seconds_of: dict[int, float], budget_seconds: float, largest: in
     return following if expected * (LEAST_REPEATS + 3) <= budget_seconds else None
 
 
-def _fitting_size(device: str, dtype: str, budget: float, largest: int | None) -> int:
+def _fitting_size(device: str, start: Start, dtype: str, budget: float, largest: int | None) -> int:
     clock = Clock(device)
     largest = largest or (LARGEST_CPU if device == "cpu" else SIZES[-1])
     seconds_of: dict[int, float] = {}
@@ -142,16 +128,12 @@ def _fitting_size(device: str, dtype: str, budget: float, largest: int | None) -
 
 
 def _on_device(
-    device: str, dtype: str, n: int, budget: float, warm_up: float, seed: int, start: threading.Barrier
+    device: str, start: Start, dtype: str, n: int, budget: float, warm_up: float, seed: int
 ) -> Measured:
-    try:
-        clock, product = Clock(device), Product.random(n, dtype, device, seed)
-        product.run()
-        reference = product.c.clone()
-    except BaseException:
-        start.abort()
-        raise
-    start.wait(TIMEOUT_SECONDS)
+    clock, product = Clock(device), Product.random(n, dtype, device, seed)
+    product.run()
+    reference = product.c.clone()
+    start()
     began = time.monotonic()
     while time.monotonic() - began < warm_up:
         clock.time(product.run)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from .timing import Clock
+from .timing import Clock, Start, on_all
 
 LEAST_BYTES_CUDA, LEAST_BYTES_CPU = 512 << 20, 64 << 20
-MOST_BYTES_CPU = (
-    256 << 20
-)  # a server's last-level cache is shared by far more cores than a small instance has
+# A server's last-level cache is shared by far more cores than a small instance has.
+MOST_BYTES_CPU = 256 << 20
 CACHES = 4  # times the largest cache: less would be the cache's speed
 LEAST_REPEATS = 5
-TIMEOUT_SECONDS = 60.0
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -31,17 +28,9 @@ class MemoryMeasured:
     seconds: tuple[float, ...]
     exact: bool
 
-    def gigabytes_per_second(self, seconds: float) -> float:
-        return 2 * self.copied_bytes / seconds / 1e9
-
     @property
-    def median(self) -> float:
-        return self.gigabytes_per_second(statistics.median(self.seconds))
-
-    @property
-    def spread_ratio(self) -> float:
-        fastest, slowest = (self.gigabytes_per_second(f(self.seconds)) for f in (min, max))
-        return (fastest - slowest) / self.median
+    def gigabytes_per_second(self) -> float:
+        return 2 * self.copied_bytes / statistics.median(self.seconds) / 1e9
 
 
 def copy_bytes(device: str) -> int:
@@ -63,28 +52,19 @@ def cpu_cache_bytes(folder: Path = CPU_CACHES) -> int:
 def measure_memory(
     devices: Sequence[str], budget_seconds: float, copied_bytes: int | None = None
 ) -> list[MemoryMeasured]:
-    """All devices at once, at most about ``budget_seconds`` beside the filling of the buffers."""
-    start = threading.Barrier(len(devices))
-    with ThreadPoolExecutor(len(devices)) as pool:
-        jobs = [pool.submit(_on_device, device, budget_seconds, copied_bytes, start) for device in devices]
-        return [job.result() for job in jobs]
+    """All devices at once, about ``budget_seconds`` beside the filling of the buffers. Raises BenchmarkFailed."""
+    return on_all(devices, partial(_on_device, budget=budget_seconds, copied_bytes=copied_bytes))
 
 
-def _on_device(
-    device: str, budget: float, copied_bytes: int | None, start: threading.Barrier
-) -> MemoryMeasured:
+def _on_device(device: str, start: Start, budget: float, copied_bytes: int | None) -> MemoryMeasured:
     import torch
 
-    try:
-        size = copied_bytes or copy_bytes(device)
-        clock = Clock(device)
-        source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
-        target = torch.zeros_like(source)
-        clock.time(lambda: target.copy_(source))  # pages are there now
-    except BaseException:
-        start.abort()
-        raise
-    start.wait(TIMEOUT_SECONDS)
+    size = copied_bytes or copy_bytes(device)
+    clock = Clock(device)
+    source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
+    target = torch.zeros_like(source)
+    clock.time(lambda: target.copy_(source))  # pages are there now
+    start()
     times: list[float] = []
     began = time.monotonic()
     while len(times) < LEAST_REPEATS or time.monotonic() - began < budget:

@@ -45,8 +45,8 @@ def allreduce_floor(size_bytes: int, bound: float | None) -> float | None:
     return FLOOR_RATIO * bound if bound is not None else LEAST_GIGABYTES_PER_SECOND
 
 
-def efa_gigabytes_per_second(folder: Path = INFINIBAND) -> tuple[int, float] | None:
-    """Number and total rate of this node's EFA devices, as their driver tells; None: there are none."""
+def efa_gigabytes_per_second(folder: Path = INFINIBAND) -> float | None:
+    """Of all this node's EFA devices together, as their driver tells; None: there are none."""
     rates = []
     for device in sorted(folder.glob("*")):
         try:
@@ -57,4 +57,4 @@ def efa_gigabytes_per_second(folder: Path = INFINIBAND) -> tuple[int, float] | N
             continue
         if (match := re.match(r"([\d.]+) Gb/sec", rate)) is not None:
             rates.append(float(match[1]))
-    return (len(rates), sum(rates) / 8) if rates else None
+    return sum(rates) / 8 if rates else None

@@ -10,24 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..contracts.base import Document
-from ..exit_codes import Exit
 from ..obs.exporter import NodeState, as_text
-from ..selfcheck.render import (
-    COLOURS,
-    allreduce_table,
-    load_table,
-    matmul_table,
-    memory_table,
-)
-from ..selfcheck.report import (
-    ORDER,
-    PASSING,
-    AllReduceFigure,
-    Finding,
-    LoadFigure,
-    MatmulFigure,
-    MemoryFigure,
-)
+from ..selfcheck.render import COLOURS, show_figures
+from ..selfcheck.report import AllReduceFigure, Finding, LoadFigure, MatmulFigure, MemoryFigure, exit_code_of
 from .compare import AgainstCpu
 
 
@@ -57,26 +42,16 @@ class BenchReport(Document):
 
     @property
     def exit_code(self) -> int:
-        """0, or that of the worst finding."""
-        worst = max(self.findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
-        bad = worst is not None and worst.verdict not in PASSING
-        return int(worst.exit_code or Exit.BUG) if worst is not None and bad else int(Exit.DONE)
+        return exit_code_of(self.findings)
 
 
 def show(report: BenchReport, console: Console) -> None:
-    if report.matmul:
-        console.print(matmul_table(report.matmul))
-    if report.load:
-        console.print(load_table(report.load))
+    show_figures(report, console)
     for found in report.against_cpu:
         console.print(
             f"{found.gpu} in {found.dtype} (n = {found.gpu_n}) does {found.ratio:.3g} times what {found.cpu_cores} CPU "
             f"cores do in fp32 (n = {found.cpu_n})"
         )
-    if report.memory:
-        console.print(memory_table(report.memory))
-    if report.allreduce:
-        console.print(allreduce_table(report.allreduce))
     if report.loader is not None:
         loader = report.loader
         paced = f", {loader.data_wait_ratio:.1%} of the time waiting" if loader.step_seconds else ""
@@ -103,16 +78,13 @@ def _series(report: BenchReport) -> NodeState:
         state.set("trainer_bench_matmul_tflops", product.tflops_median, **place)
         state.set("trainer_bench_matmul_error_ratio", product.error / product.tolerance, **place)
     for copy in report.memory:
-        state.set(
-            "trainer_bench_memory_bytes_per_second", copy.gigabytes_per_second * 1e9, device=copy.device
-        )
+        speed = copy.gigabytes_per_second * 1e9
+        state.set("trainer_bench_memory_bytes_per_second", speed, device=copy.device)
     for reduced in report.allreduce:
-        speed = reduced.bus_gigabytes_per_second * 1e9
-        state.set(
-            "trainer_bench_allreduce_bus_bytes_per_second", speed, message_bytes=str(reduced.message_bytes)
-        )
-    if report.loader is not None:
-        state.set("trainer_bench_samples_per_second", report.loader.samples_per_second)
-        waited = report.loader.data_wait_ratio if report.loader.step_seconds else None
+        speed, size = reduced.bus_gigabytes_per_second * 1e9, str(reduced.message_bytes)
+        state.set("trainer_bench_allreduce_bus_bytes_per_second", speed, message_bytes=size)
+    if (loader := report.loader) is not None:
+        state.set("trainer_bench_samples_per_second", loader.samples_per_second)
+        waited = loader.data_wait_ratio if loader.step_seconds else None
         state.set("trainer_bench_data_wait_ratio", waited)
     return state

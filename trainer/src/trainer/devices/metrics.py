@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ AGAIN_SECONDS = 30.0  # between two tries to get NVML back
 GAUGES = {
     "trainer_gpu_utilization_ratio": "utilization_ratio",
     "trainer_gpu_memory_used_bytes": "memory_used_bytes",
+    "trainer_gpu_memory_free_bytes": "memory_free_bytes",
     "trainer_gpu_memory_total_bytes": "memory_total_bytes",
     "trainer_gpu_power_watts": "power_watts",
     "trainer_gpu_power_limit_watts": "power_limit_watts",
@@ -32,24 +34,20 @@ GAUGES = {
 
 
 def publish(readings: Sequence[GpuReading], state: NodeState) -> None:
+    def series(value: Callable[[GpuReading], float | None]) -> dict[LabelValues, float]:
+        told = ((reading, value(reading)) for reading in readings)
+        return {(str(r.index), r.uuid): float(found) for r, found in told if found is not None}
+
     for metric, name in GAUGES.items():
-        series: dict[LabelValues, float] = {}
-        for reading in readings:
-            value = getattr(reading, name)
-            if value is not None:
-                series[str(reading.index), reading.uuid] = float(value)
-        state.replace(metric, series)
-    info: dict[LabelValues, float] = {
-        (str(reading.index), reading.uuid, reading.name, reading.pci_bus_id or ""): 1.0
-        for reading in readings
-    }
+        state.replace(metric, series(operator.attrgetter(name)))
+    state.replace("trainer_gpu_lost", series(lambda reading: reading.lost))
+    info = {(str(r.index), r.uuid, r.name, r.pci_bus_id or ""): 1.0 for r in readings}
     state.replace("trainer_gpu_info", info)
-    lost = {(str(reading.index), reading.uuid): float(reading.lost) for reading in readings}
-    state.replace("trainer_gpu_lost", lost)
-    throttle: dict[LabelValues, float] = {}
-    for reading in readings:
-        for reason, active in reading.throttled_by().items():
-            throttle[str(reading.index), reading.uuid, reason] = float(active)
+    throttle = {
+        (str(r.index), r.uuid, reason): float(active)
+        for r in readings
+        for reason, active in r.throttled_by().items()
+    }
     state.replace("trainer_gpu_throttle", throttle)
 
 

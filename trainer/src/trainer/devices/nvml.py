@@ -14,13 +14,13 @@ from typing import Any
 
 from .reading import GpuHealth, GpuReading, MigInstance
 
-NOT_FOUND, LIBRARY_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 6, 12, 15, 16
+LIBRARY_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 12, 15, 16
 # Errors that are not one GPU's: not initialised, driver not loaded, refused by the system, driver and library of
 # different versions, and "unknown", which a daemon-reload leaves behind when it takes the device nodes away.
 BROKEN = frozenset({1, 9, 17, 18, 999})
 MISMATCH = 18
 # Field ids (nvml.h)
-MEMORY_TEMPERATURE, POWER_INSTANT, SLOWDOWN_TLIMIT, RECOVERY_ACTION = 82, 186, 194, 230
+MEMORY_TEMPERATURE, POWER_INSTANT, RECOVERY_ACTION = 82, 186, 230
 NVLINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}  # totals over all links
 RECOVERY_ACTIONS = {
     0: "none",
@@ -66,6 +66,12 @@ class Nvml:
         self._handles: dict[int, Any] = {}
         self._known: dict[int, GpuReading] = {}
 
+    def __enter__(self) -> Nvml:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         with contextlib.suppress(self._m.NVMLError):
             self._m.nvmlShutdown()
@@ -81,6 +87,10 @@ class Nvml:
     def health(self) -> list[GpuHealth]:
         """The same GPUs; one that cannot be asked has no value at all."""
         return [self._health(index) for index in range(self._count())]
+
+    def fabric_states(self) -> list[str | None]:
+        """Of each GPU: completed, or what it is instead; None: it has no fabric to be registered with."""
+        return [self._fabric_state(index) for index in range(self._count())]
 
     def _count(self) -> int:
         try:
@@ -119,8 +129,6 @@ class Nvml:
         fields = self._fields(handle, (MEMORY_TEMPERATURE, POWER_INSTANT, RECOVERY_ACTION))
         power = value("nvmlDeviceGetPowerUsage", handle)
         power = power if power is not None else fields.get(POWER_INSTANT)
-        limit = value("nvmlDeviceGetEnforcedPowerLimit", handle)
-        energy = value("nvmlDeviceGetTotalEnergyConsumption", handle)
         clock = value("nvmlDeviceGetClockInfo", handle, m.NVML_CLOCK_SM)
         utilization = value("nvmlDeviceGetUtilizationRates", handle)
         remapped = value("nvmlDeviceGetRemappedRows", handle)
@@ -134,12 +142,13 @@ class Nvml:
             pci_subsystem_id=f"{pci.pciSubSystemId >> 16:04X}" if pci is not None else None,
             pci_bus_id=_text(pci.busId) if pci is not None else None,
             compute_capability=self._capability(handle),
-            memory_total_bytes=memory.total if memory is not None else None,
-            memory_used_bytes=memory.used if memory is not None else None,
+            memory_total_bytes=getattr(memory, "total", None),
+            memory_used_bytes=getattr(memory, "used", None),
+            memory_free_bytes=getattr(memory, "free", None),
             utilization_ratio=utilization.gpu / 100 if utilization is not None else None,
-            power_watts=power / 1000 if power is not None else None,
-            power_limit_watts=limit / 1000 if limit is not None else None,
-            energy_joules=energy / 1000 if energy is not None else None,
+            power_watts=_thousandth(power),
+            power_limit_watts=_thousandth(value("nvmlDeviceGetEnforcedPowerLimit", handle)),
+            energy_joules=_thousandth(value("nvmlDeviceGetTotalEnergyConsumption", handle)),
             temperature_celsius=self._newer_or_older(
                 "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", handle, m.NVML_TEMPERATURE_GPU
             ),
@@ -218,9 +227,8 @@ class Nvml:
         pages = [value("nvmlDeviceGetRetiredPages", handle, cause) for cause in (0, 1)]
         pending = value("nvmlDeviceGetRetiredPagesPendingStatus", handle)
         links = self._nvlinks(handle)
-        fields = self._fields(handle, (SLOWDOWN_TLIMIT, *NVLINK_ERRORS))
+        fields = self._fields(handle, tuple(NVLINK_ERRORS))
         errors = {name: int(fields[id_]) for id_, name in NVLINK_ERRORS.items() if id_ in fields}
-        tlimit = fields.get(SLOWDOWN_TLIMIT)
         return GpuHealth(
             index=index,
             ecc_corrected_sram=ecc(corrected, volatile, sram),
@@ -238,8 +246,6 @@ class Nvml:
             nvlink_errors=errors if links and errors else None,
             pcie_generation_max=value("nvmlDeviceGetMaxPcieLinkGeneration", handle),
             pcie_width_max=value("nvmlDeviceGetMaxPcieLinkWidth", handle),
-            fabric_state=self._fabric_state(handle),
-            slowdown_tlimit_celsius=int(tlimit) if tlimit is not None else None,
         )
 
     def _nvlinks(self, handle: Any) -> list[bool]:
@@ -247,14 +253,20 @@ class Nvml:
         states = (self._value("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS))
         return [bool(state) for state in states if state is not None]
 
-    def _fabric_state(self, handle: Any) -> str | None:
+    def _fabric_state(self, index: int) -> str | None:
         structure = getattr(self._m, "c_nvmlGpuFabricInfo_v2_t", None)
         if structure is None:
             return None
         info = structure()
-        if self._value("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is None:
+        try:
+            answer = self._value("nvmlDeviceGetGpuFabricInfoV", self._handle(index), ctypes.byref(info))
+        except self._m.NVMLError:  # another check says so
             return None
-        return FABRIC_STATES.get(int(info.state))
+        if answer is None:
+            return None
+        state = FABRIC_STATES.get(int(info.state))
+        # The status only speaks of a registration that came to its end (nvml.h).
+        return f"failed with NVML error {info.status}" if state == "completed" and info.status else state
 
     def _fields(self, handle: Any, ids: Sequence[int]) -> dict[int, float]:
         """Field id -> value, of those that the device has: each has its own return code and type."""
@@ -290,6 +302,11 @@ class Nvml:
 
 def _code(error: Exception) -> int | None:
     return getattr(error, "value", None)
+
+
+def _thousandth(value: float | None) -> float | None:
+    """Of milliwatts and millijoules."""
+    return value / 1000 if value is not None else None
 
 
 def _text(value: Any) -> str:

@@ -35,7 +35,8 @@ class GpuReading:
     pci_bus_id: str | None = None  # as NVML spells it: 00000000:3B:00.0
     compute_capability: tuple[int, int] | None = None
     memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
+    memory_used_bytes: int | None = None  # without the driver's reserve, which is neither used nor free
+    memory_free_bytes: int | None = None
     utilization_ratio: float | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
@@ -77,10 +78,6 @@ class GpuHealth:
     nvlink_errors: dict[str, int] | None = None  # since the driver was loaded
     pcie_generation_max: int | None = None  # of this GPU in this machine
     pcie_width_max: int | None = None
-    fabric_state: str | None = (
-        None  # completed, in progress, not started; None: no fabric to be registered with
-    )
-    slowdown_tlimit_celsius: int | None = None  # the margin at which the clock is held down; -2 on an H100
 
 
 def reading_of(uuid: str | None, readings: Sequence[GpuReading]) -> GpuReading | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 from collections.abc import Callable
@@ -76,15 +77,8 @@ class Sampler:
 
     def _loop(self) -> None:
         assert self._open_nvml is not None
-        try:
-            nvml = self._open_nvml()
-        except NvmlUnavailable:
-            return
-        try:
+        # Where NVML breaks, what was seen until then stays.
+        with contextlib.suppress(NvmlUnavailable), self._open_nvml() as nvml:
             while not self._stop.wait(self._seconds):
                 for reading in nvml.readings():
                     self.loads.setdefault(reading.index, Load()).take(reading)
-        except NvmlUnavailable:  # what was seen until then stays
-            pass
-        finally:
-            nvml.close()

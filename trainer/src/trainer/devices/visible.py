@@ -21,17 +21,15 @@ def visible_uuids(readings: Sequence[GpuReading], environment: Mapping[str, str]
         return everything if by_bus else None
     known = everything + [part.uuid for reading in readings for part in reading.mig or ()]
     found: list[str] = []
-    for item in wanted.split(","):
-        item = item.strip()
+    for item in map(str.strip, wanted.split(",")):
         if item.isdigit():
             if not by_bus:
                 return None
             matches = everything[int(item) : int(item) + 1]
         else:
             matches = [uuid for uuid in known if item and uuid.startswith(item)]
-        if (
-            len(matches) != 1 or matches[0] in found
-        ):  # CUDA stops at the first one that means no GPU, or no new one
+        # CUDA stops at the first one that means no GPU, or no new one.
+        if len(matches) != 1 or matches[0] in found:
             break
         found += matches
     return found

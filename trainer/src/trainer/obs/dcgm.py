@@ -24,7 +24,6 @@ class Alias:
     metric: str  # ours
     factor: float  # ours times this is DCGM's
     help: str
-    less: str | None = None  # another of ours to be subtracted first
     kind: str = "gauge"
 
 
@@ -38,18 +37,12 @@ ALIASES = (
         "trainer_gpu_energy_joules_total",
         1000,
         "Energy (mJ).",
-        kind="unknown",
+        "unknown",
     ),
     Alias("DCGM_FI_DEV_POWER_USAGE", "trainer_gpu_power_watts", 1, "Power draw (W)."),
     Alias("DCGM_FI_DEV_GPU_UTIL", "trainer_gpu_utilization_ratio", 100, "GPU utilization (%)."),
     Alias("DCGM_FI_DEV_FB_USED", "trainer_gpu_memory_used_bytes", 1 / MIB, "Memory used (MiB)."),
-    Alias(
-        "DCGM_FI_DEV_FB_FREE",
-        "trainer_gpu_memory_total_bytes",
-        1 / MIB,
-        "Memory free (MiB).",
-        less="trainer_gpu_memory_used_bytes",
-    ),
+    Alias("DCGM_FI_DEV_FB_FREE", "trainer_gpu_memory_free_bytes", 1 / MIB, "Memory free (MiB)."),
 )
 
 
@@ -62,12 +55,11 @@ def families(values: Values, host: str | None = None) -> Iterator[Metric]:
         family = Metric(alias.name, alias.help, alias.kind)
         for key, value in sorted(values.get(alias.metric, {}).items()):
             gpu, uuid = key[:2]
-            less = values.get(alias.less, {}).get(key) if alias.less else 0.0
-            if less is None or (gpu, uuid) not in known:
+            if (gpu, uuid) not in known:
                 continue
             name, bus = known[gpu, uuid]
             labels = (gpu, uuid, bus, f"nvidia{gpu}", name, host, driver)
             sample: dict[str, str] = dict(zip(LABELS, labels, strict=True))
-            family.add_sample(alias.name, sample, (value - less) * alias.factor)
+            family.add_sample(alias.name, sample, value * alias.factor)
         if family.samples:
             yield family

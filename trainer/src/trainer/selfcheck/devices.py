@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from ..contracts.node_document import Promise
 from ..devices.nvml import Nvml, NvmlUnavailable
 from ..devices.reading import GpuHealth, GpuReading
 from ..exit_codes import Exit
 from .driver import mismatch
-from .report import Finding
+from .report import REPLACE, Finding, fail, info, passed, unknown, warning
 from .view import Host
 
 MEMORY_TOLERANCE = 0.15  # NVML's total lacks what the driver and ECC keep
+OTHER = "the device or its slot, or another instance type than the document's"
 
 
 @dataclass(frozen=True)
@@ -32,78 +33,54 @@ def check_devices(
     """Without a promise (no document) what is there is only told."""
     if promise is not None and promise.accelerator == "none":
         message = "does not apply: this image has no accelerator driver; the node trains on its CPU"
-        return [Finding(check="devices", verdict="info", message=message)], Devices()
+        return [info("devices", message)], Devices()
     try:
-        nvml = open_nvml()
+        with open_nvml() as nvml:
+            devices = Devices(tuple(nvml.readings()), tuple(nvml.health()), nvml.driver_version())
     except NvmlUnavailable as error:
         return [_unavailable(error, promise, host)], Devices()
-    try:
-        devices = Devices(tuple(nvml.readings()), tuple(nvml.health()), nvml.driver_version())
-    except NvmlUnavailable as error:
-        return [_unavailable(error, promise, host)], Devices()
-    finally:
-        nvml.close()
     findings = _against_promise(promise, devices.readings)
     if not any(finding.verdict == "fail" for finding in findings):
         names = ", ".join(sorted({reading.name for reading in devices.readings}))
         message = f"{len(devices.readings)} x {names}, driver {devices.driver or 'unknown'}"
-        findings.insert(0, Finding(check="devices", verdict="pass", message=message))
+        findings.insert(0, passed("devices", message))
     return findings, devices
 
 
 def _unavailable(error: NvmlUnavailable, promise: Promise | None, host: Host) -> Finding:
     if promise is None and error.library_missing:
         message = "does not apply: there is no NVIDIA driver on this machine; it trains on its CPU"
-        return Finding(check="devices", verdict="info", message=message)
+        return info("devices", message)
     cause = "the driver is not loaded, or the device nodes were taken away (systemctl daemon-reload)"
-    action = "see nvidia-smi and dmesg; reboot the node"
+    todo = "see nvidia-smi and dmesg; reboot the node"
     if error.mismatch:
         cause = f"driver and library are of different versions: {mismatch(host)}"
-        action = "reboot, and switch off unattended upgrades in the image"
-    return Finding(
-        check="devices",
-        verdict="unknown",
-        message=f"the GPUs cannot be read: {error}",
-        cause=cause,
-        action=action,
-        exit_code=Exit.DRIVER,
-    )
+        todo = "reboot, and switch off unattended upgrades in the image"
+    return unknown("devices", f"the GPUs cannot be read: {error}", cause, todo, Exit.DRIVER)
 
 
 def _against_promise(promise: Promise | None, readings: Sequence[GpuReading]) -> list[Finding]:
     if promise is None:
         return []
+    bad = partial(fail, "devices", cause=OTHER, todo=REPLACE, code=Exit.DEVICE)
     type_, count = promise.instance_type, promise.gpu_count
     if len(readings) < count:
         message = f"{len(readings)} of the {count} GPUs of {type_} are there"
-        return [_bad(message, count=len(readings))]
+        return [bad(message, count=len(readings))]
     findings = []
     if len(readings) > count:
-        message = f"{len(readings)} GPUs where {type_} promises {count}"
-        findings.append(Finding(check="devices", verdict="warning", message=message))
+        findings.append(warning("devices", f"{len(readings)} GPUs where {type_} promises {count}"))
     for reading in readings:
         where = f"GPU {reading.index}"
         known = reading.name != "unknown" and not reading.lost  # what is not told is not another model
         if promise.gpu_model and known and not names_match(promise.gpu_model, reading.name):
             message = f'{where} is "{reading.name}", {type_} promises {promise.gpu_model}'
-            findings.append(_bad(message, gpu=reading.index, name=reading.name))
+            findings.append(bad(message, gpu=reading.index, name=reading.name))
         total, promised = reading.memory_total_bytes, promise.gpu_memory_gib
         if total is not None and promised and abs(total / 2**30 - promised) > MEMORY_TOLERANCE * promised:
             message = f"{where} has {total / 2**30:.1f} GiB, {type_} promises {promised:.1f} GiB"
-            findings.append(Finding(check="devices", verdict="warning", message=message))
+            findings.append(warning("devices", message))
     return findings
-
-
-def _bad(message: str, **evidence: Any) -> Finding:
-    return Finding(
-        check="devices",
-        verdict="fail",
-        message=message,
-        cause="the device or its slot, or another instance type than the document's",
-        action="replace the node",
-        evidence=evidence,
-        exit_code=Exit.DEVICE,
-    )
 
 
 def names_match(promised: str, name: str) -> bool:

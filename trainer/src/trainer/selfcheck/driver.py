@@ -6,9 +6,10 @@ import re
 
 from ..contracts.node_document import Promise
 from ..exit_codes import Exit
-from .report import Finding
+from .report import REPLACE, Finding, fail, info, passed, unknown
 from .view import Host
 
+BUS = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers; an NVSwitch is 0x0680
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
@@ -17,44 +18,35 @@ LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 def check_driver(promise: Promise | None, host: Host) -> Finding:
     """GPUs on the bus, the kernel module, and a device file for each."""
     if promise is None or promise.accelerator == "none":
-        return Finding(check="driver", verdict="info", message="does not apply: no GPU is promised")
+        return info("driver", "does not apply: no GPU is promised")
     wanted, on_bus, files = promise.gpu_count, len(gpus_on_bus(host)), device_files(host)
     kernel = kernel_version(host)
     evidence = {"onBus": on_bus, "deviceFiles": len(files), "kernelModule": kernel or "not loaded"}
-    if 0 < on_bus < wanted:
-        return Finding(
-            check="driver",
-            verdict="fail",
-            message=f"{on_bus} of {wanted} GPUs are on the PCI bus",
-            cause="a GPU is missing or fell off the bus",
-            action="replace the node",
-            evidence=evidence,
-            exit_code=Exit.DEVICE,
-        )
+    if on_bus < wanted and host.names(BUS):  # a bus that cannot be seen says nothing
+        message = f"{on_bus} of {wanted} GPUs are on the PCI bus"
+        cause = "a GPU is missing or fell off the bus, or this is another instance type than the document's"
+        return fail("driver", message, cause, REPLACE, Exit.DEVICE, **evidence)
     if kernel is None:
-        return Finding(
-            check="driver",
-            verdict="fail",
-            message="the NVIDIA kernel module is not loaded",
-            cause="the image has no driver, or it was built for another kernel",
-            action="use an image with a driver for this instance type; see dkms status and dmesg",
-            evidence=evidence,
-            exit_code=Exit.DRIVER,
+        return fail(
+            "driver",
+            "the NVIDIA kernel module is not loaded",
+            "the image has no driver, or it was built for another kernel",
+            "use an image with a driver for this instance type; see dkms status and dmesg",
+            Exit.DRIVER,
+            **evidence,
         )
     missing = [name for name in ("nvidiactl", "nvidia-uvm") if not host.exists(f"/dev/{name}")]
     if len(files) < wanted or missing:
         also = f", and no /dev/{', /dev/'.join(missing)}" if missing else ""
-        return Finding(
-            check="driver",
-            verdict="unknown",
-            message=f"{len(files)} device files /dev/nvidia0... for {wanted} GPUs{also}",
-            cause="nvidia-modprobe did not run, or a container was started without its devices",
-            action="run nvidia-modprobe -u -c 0 as root, or give the container its GPUs",
-            evidence=evidence,
-            exit_code=Exit.DRIVER,
+        return unknown(
+            "driver",
+            f"{len(files)} device files /dev/nvidia0... for {wanted} GPUs{also}",
+            "nvidia-modprobe did not run, or a container was started without its devices",
+            "run nvidia-modprobe -u -c 0 as root, or give the container its GPUs",
+            Exit.DRIVER,
+            **evidence,
         )
-    message = f"kernel module {kernel}, a device file for each of {wanted} GPUs"
-    return Finding(check="driver", verdict="pass", message=message, evidence=evidence)
+    return passed("driver", f"kernel module {kernel}, a device file for each of {wanted} GPUs", **evidence)
 
 
 def check_container(promise: Promise | None, host: Host) -> Finding | None:
@@ -67,18 +59,17 @@ def check_container(promise: Promise | None, host: Host) -> Finding | None:
         return None
     runtime = container_runtime(host)
     if runtime is None:
-        return Finding(check="container", verdict="info", message="does not apply: this is no container")
+        return info("container", "does not apply: this is no container")
     refused = host.opens("/dev/nvidiactl")
     if refused is None:
-        return Finding(check="container", verdict="pass", message=f"{runtime}: /dev/nvidiactl can be opened")
-    return Finding(
-        check="container",
-        verdict="unknown",
-        message=f"{runtime}: /dev/nvidiactl cannot be opened ({refused})",
-        cause="the container was not given its GPUs, or a daemon-reload took them away; the GPUs may be sound",
-        action="start the container again with --gpus all and --device for each /dev/nvidia*",
-        evidence={"reason": refused},
-        exit_code=Exit.DRIVER,
+        return passed("container", f"{runtime}: /dev/nvidiactl can be opened")
+    return unknown(
+        "container",
+        f"{runtime}: /dev/nvidiactl cannot be opened ({refused})",
+        "the container was not given its GPUs, or a daemon-reload took them away; the GPUs may be sound",
+        "start the container again with --gpus all and --device for each /dev/nvidia*",
+        Exit.DRIVER,
+        reason=refused,
     )
 
 
@@ -102,12 +93,11 @@ def nvswitches_on_bus(host: Host) -> list[str]:
 
 
 def _on_bus(host: Host, classes: tuple[str, ...]) -> list[str]:
-    folder = "/sys/bus/pci/devices"
     return [
         name
-        for name in host.names(folder)
-        if (host.read(f"{folder}/{name}/vendor") or "").strip() == NVIDIA
-        and (host.read(f"{folder}/{name}/class") or "").strip()[:6] in classes
+        for name in host.names(BUS)
+        if (host.read(f"{BUS}/{name}/vendor") or "").strip() == NVIDIA
+        and (host.read(f"{BUS}/{name}/class") or "").strip()[:6] in classes
     ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..contracts.node_document import Promise
 from ..exit_codes import Exit
 from .driver import nvswitches_on_bus
-from .report import Finding
+from .report import Finding, fail, info, passed
 from .view import Host
 
 UNIT = "nvidia-fabricmanager"
@@ -44,37 +44,28 @@ def check_fabric(
 ) -> Finding:
     """Waits up to three minutes. ``states``: each GPU's fabric state by NVML, None where it has none."""
     if not has_nvswitch(promise, host):
-        return Finding(
-            check="fabric", verdict="info", message="does not apply: no NVSwitch is promised or there"
-        )
+        return info("fabric", "does not apply: no NVSwitch is promised or there")
     began = host.clock()
-    while (why := _missing(host, states())) is not None:
+    while (why := _missing(unit_state(host), told := states())) is not None:
         if host.clock() - began >= wait_seconds:
             return _bad(f"not ready after {wait_seconds:.0f} s: {why}", why)
         host.sleep(PAUSE_SECONDS)
     waited = host.clock() - began
     version = manager_version(host)
     if version and driver and version != driver:
-        message = f"fabric manager {version} and driver {driver} differ"
-        return _bad(
-            message, "an upgrade of one of them", "install the fabric manager of the driver's version"
-        )
-    told = f"fabric manager {version or 'version unknown'}, ready"
-    if waited >= PAUSE_SECONDS:
-        told += f" after {waited:.0f} s"
-    if unit_state(host) is None and not any(states()):
-        return Finding(
-            check="fabric", verdict="info", message="cannot be seen here: no systemd, and NVML tells nothing"
-        )
-    return Finding(check="fabric", verdict="pass", message=told)
+        todo = "install the fabric manager of the driver's version"
+        return _bad(f"its version is {version}, the driver's {driver}", "an upgrade of one of them", todo)
+    if unit_state(host) is None and not any(told):
+        return info("fabric", "cannot be seen here: no systemd, and NVML tells nothing")
+    after = f" after {waited:.0f} s" if waited >= PAUSE_SECONDS else ""
+    return passed("fabric", f"fabric manager {version or 'version unknown'}, ready{after}")
 
 
-def _missing(host: Host, states: Sequence[str | None]) -> str | None:
-    """What is not ready, in words."""
+def _missing(word: str | None, states: Sequence[str | None]) -> str | None:
+    """What is not ready, in words; ``word`` is systemd's."""
     waiting = [str(index) for index, state in enumerate(states) if state not in (None, "completed")]
     if waiting:
         return f"GPU {', '.join(waiting)} not registered with the fabric ({states[int(waiting[0])]})"
-    word = unit_state(host)
     return None if word in (None, "active") or any(states) else WHY.get(word or "", f"the service is {word}")
 
 
@@ -85,16 +76,12 @@ def unit_state(host: Host) -> str | None:
     return word if word in (*WHY, "active", "reloading", "deactivating") else None
 
 
-def _bad(message: str, cause: str, action: str | None = None) -> Finding:
-    return Finding(
-        check="fabric",
-        verdict="fail",
-        message=f"fabric manager: {message}",
-        cause=f"{cause}; CUDA then ends in error 802",
-        action=action
-        or f"see systemctl status {UNIT} and journalctl -u {UNIT}; let systemd start it, not user data",
-        exit_code=Exit.DRIVER,
+def _bad(message: str, cause: str, todo: str | None = None) -> Finding:
+    todo = (
+        todo or f"see systemctl status {UNIT} and journalctl -u {UNIT}; let systemd start it, not user data"
     )
+    cause = f"{cause}; CUDA then ends in error 802"
+    return fail("fabric", f"fabric manager: {message}", cause, todo, Exit.DRIVER)
 
 
 def manager_version(host: Host) -> str | None:

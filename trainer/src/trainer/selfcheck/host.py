@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import email.utils
+import http.client
 import time
 import urllib.error
 import urllib.request
 
 from ..contracts.node_document import Scratch
+from ..disks.scratch import MODEL
 from ..exit_codes import Exit
-from .report import Finding
+from .report import Finding, fail, info, passed, warning
 from .view import Host
 
 DISK_WARN_GIB, DISK_FAIL_GIB = 10.0, 1.0
 CLOCK_WARN_SECONDS, CLOCK_FAIL_SECONDS = 60.0, 900.0  # AWS refuses calls that are 15 minutes off
 CLOCK_TIMEOUT_SECONDS = 2.0
-INSTANCE_STORE = "Amazon EC2 NVMe Instance Storage"  # the disks' own model name
 
 
 def check_disk(path: str, host: Host) -> Finding:
     gib = host.free_gib(path)
     if gib is None:
-        return Finding(check="disk", verdict="info", message=f"{path} is not there")
+        return info("disk", f"{path} is not there")
     message = f"{gib:.1f} GiB free at {path}"
     if gib >= DISK_WARN_GIB:
-        return Finding(check="disk", verdict="pass", message=message)
-    fail = gib < DISK_FAIL_GIB
-    return Finding(
-        check="disk",
-        verdict="fail" if fail else "warning",
-        message=f"{message}: datasets and checkpoints may not fit",
-        action="raise rootVolumeGib of the group",
-        evidence={"freeGib": round(gib, 2)},
-        exit_code=Exit.CONFIGURATION if fail else None,
-    )
+        return passed("disk", message)
+    verdict, code = (fail, Exit.CONFIGURATION) if gib < DISK_FAIL_GIB else (warning, None)
+    cause, todo = "the volume is too small for this group's work", "raise rootVolumeGib of the group"
+    message = f"{message}: datasets and checkpoints may not fit"
+    return verdict("disk", message, cause, todo, code, freeGib=round(gib, 2))
 
 
 def check_scratch(scratch: Scratch | None, host: Host) -> Finding | None:
@@ -43,31 +39,25 @@ def check_scratch(scratch: Scratch | None, host: Host) -> Finding | None:
         if not disks:
             return None
         message = f"{len(disks)} instance-store disks are not used: the document names no scratch space"
-        return Finding(check="scratch", verdict="info", message=message)
+        return info("scratch", message)
     if host.is_mount(scratch.path):
         free = host.free_gib(scratch.path)
         told = f"{scratch.path} is mounted" + (f", {free:.0f} GiB free" if free is not None else "")
-        return Finding(check="scratch", verdict="pass", message=told)
+        return passed("scratch", told)
+    message = f"nothing is mounted at {scratch.path}: datasets and checkpoints go to the root disk"
+    if not disks:
+        cause = "this machine has no instance-store disk, or none that can be seen"
+        return warning("scratch", message, cause, "compare the instance type with the group's", disks=disks)
     who = "the image" if scratch.owner == "image" else "trainer-disks.service"
-    return Finding(
-        check="scratch",
-        verdict="warning",
-        message=f"nothing is mounted at {scratch.path}: datasets and checkpoints go to the root disk",
-        cause=f"{who} did not mount the {len(disks)} instance-store disks that are there"
-        if disks
-        else "this machine has no instance-store disk, or none that can be seen",
-        action="see journalctl -u trainer-disks, and lsblk"
-        if disks
-        else "compare the instance type with the group's",
-        evidence={"disks": disks},
-    )
+    cause = f"{who} did not mount the {len(disks)} instance-store disks that are there"
+    return warning("scratch", message, cause, "see journalctl -u trainer-disks, and lsblk", disks=disks)
 
 
 def instance_store_disks(host: Host) -> list[str]:
     return [
         name
         for name in host.names("/sys/block")
-        if (host.read(f"/sys/block/{name}/device/model") or "").strip() == INSTANCE_STORE
+        if (host.read(f"/sys/block/{name}/device/model") or "").strip() == MODEL
     ]
 
 
@@ -84,36 +74,33 @@ def check_clock(endpoint: str | None, host: Host) -> Finding:
         except urllib.error.HTTPError as error:  # 403 and 405 carry a date as well
             date = error.headers.get("Date")
         theirs = email.utils.parsedate_to_datetime(date or "").timestamp()
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
         return _by_chrony(host, f"{endpoint} gave no date ({error})")
     return judge_clock((before + time.time()) / 2 - theirs, "S3")
 
 
 def _by_chrony(host: Host, why: str) -> Finding:
-    done = host.run("chronyc", "-c", "tracking")
+    """Of chronyc's comma-separated answer: the fifth field is how many seconds the system clock is behind the
+    estimate, the last one the leap status. Before its first synchronisation the estimate is 0, which says nothing.
+    """
+    asked = host.run("chronyc", "-c", "tracking")
+    fields = asked.output.strip().split(",") if asked and asked.code == 0 else []
+    if fields[-1:] == ["Not synchronised"]:
+        return info("clock", f"not compared: {why}, and chrony has not synchronised yet")
     try:
-        # Field 5 of chronyc's comma-separated answer: seconds that the system clock is behind (positive) the estimate.
-        return (
-            judge_clock(-float(done.output.split(",")[4]), "the time service")
-            if done and done.code == 0
-            else (Finding(check="clock", verdict="info", message=f"not compared: {why}"))
-        )
+        return judge_clock(-float(fields[4]), "the time service")
     except (ValueError, IndexError):
-        return Finding(check="clock", verdict="info", message=f"not compared: {why}")
+        return info("clock", f"not compared: {why}")
 
 
 def judge_clock(ahead_seconds: float, of: str = "S3") -> Finding:
     """``ahead_seconds``: this machine's clock minus the other one; S3's has a resolution of one second."""
-    message = f"{abs(ahead_seconds):.0f} s {'ahead of' if ahead_seconds > 0 else 'behind'} {of}"
-    if abs(ahead_seconds) < CLOCK_WARN_SECONDS:
-        return Finding(check="clock", verdict="pass", message=message)
-    fail = abs(ahead_seconds) >= CLOCK_FAIL_SECONDS
-    return Finding(
-        check="clock",
-        verdict="fail" if fail else "warning",
-        message=f"the clock is {message}",
-        cause="the time service (chrony) does not run or has not synchronised yet",
-        action="start it and wait for it; AWS refuses signed calls that are 15 minutes off",
-        evidence={"aheadSeconds": round(ahead_seconds)},
-        exit_code=Exit.S3 if fail else None,
-    )
+    off = abs(ahead_seconds)
+    message = f"{off:.0f} s {'ahead of' if ahead_seconds > 0 else 'behind'} {of}"
+    if off < CLOCK_WARN_SECONDS:
+        return passed("clock", message)
+    verdict, code = (fail, Exit.S3) if off >= CLOCK_FAIL_SECONDS else (warning, None)
+    cause = "the time service (chrony) does not run or has not synchronised yet"
+    todo = "start it and wait for it; AWS refuses signed calls that are 15 minutes off"
+    message = f"the clock is {message}"
+    return verdict("clock", message, cause, todo, code, aheadSeconds=round(ahead_seconds))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from ..devices.floors import GpuFloors, floors_for
+from ..devices.floors import floors_for
 from ..devices.reading import HARDWARE_REASONS
 from ..exit_codes import Exit
-from .report import Finding, LoadFigure, MatmulFigure
+from .report import REPLACE, Finding, LoadFigure, MatmulFigure, fail, info, passed, warning
 
 PEER_RATIO = 0.9  # of the best GPU in the node
 HARDWARE = frozenset(HARDWARE_REASONS.values())
@@ -37,31 +38,25 @@ def judge(
     if not findings:
         best = max(measured, key=lambda figure: figure.tflops_median)
         text = f"{best.tflops_median:.3g} TFLOPS in {best.dtype} on {best.device}, exact and repeatable"
-        findings = [Finding(check="matmul", verdict="pass", message=text)]
+        findings = [passed("matmul", text)]
     if measured and all(figure.floor_tflops is None for figure in measured):
-        where = (
-            "a CPU" if measured[0].device == "cpu" else f"PCI device {measured[0].pci_device_id or 'unknown'}"
-        )
-        findings.append(
-            Finding(check="matmul", verdict="info", message=f"floors do not apply: none for {where}")
-        )
+        id_ = measured[0].pci_device_id or "unknown"
+        where = "a CPU" if measured[0].device == "cpu" else f"PCI device {id_}"
+        findings.append(info("matmul", f"floors do not apply: none for {where}"))
     return findings
 
 
-def _exactness(figure: MatmulFigure) -> list[Finding]:
-    where, findings = f"{figure.device} {figure.dtype}", []
+def _exactness(figure: MatmulFigure) -> Iterator[Finding]:
+    where = f"{figure.device} {figure.dtype}"
     evidence = {"device": figure.device, "dtype": figure.dtype, "n": figure.n}
     if figure.error > figure.tolerance:
         message = f"{where}: error {figure.error:.2g} against float64, allowed {figure.tolerance:.2g}"
-        findings.append(_fail(message, Exit.DEVICE, "wrong results: faulty arithmetic or memory", evidence))
+        yield _wrong(message, "wrong results: faulty arithmetic or memory", **evidence)
     if not figure.repeatable:
         message = f"{where}: the same product gave different bits in {figure.repeats} repeats"
-        findings.append(_fail(message, Exit.DEVICE, "silent data corruption", evidence))
+        yield _wrong(message, "silent data corruption", **evidence)
     if not figure.tflops_median > 0:
-        findings.append(
-            _fail(f"{where}: no operation was done", Exit.DEVICE, "the device does not compute", evidence)
-        )
-    return findings
+        yield _wrong(f"{where}: no operation was done", "the device does not compute", **evidence)
 
 
 def _same_bits(measured: Sequence[MatmulFigure]) -> list[Finding]:
@@ -81,7 +76,7 @@ def _same_bits(measured: Sequence[MatmulFigure]) -> list[Finding]:
                 names = ", ".join(figure.device for figure in figures)
                 message = f"{names} {dtype}: other bits than the other GPUs of this node for the same product"
                 evidence = {"device": names, "dtype": dtype, "agree": most, "of": len(alike)}
-                findings.append(_fail(message, Exit.DEVICE, "silent data corruption", evidence))
+                findings.append(_wrong(message, "silent data corruption", **evidence))
     return findings
 
 
@@ -98,7 +93,7 @@ def _speed(
     if not (below_floor or below_peers):
         return None
     told = []
-    if floor is not None and below_floor:
+    if below_floor:
         told.append(f"the floor is {floor:.3g}")
     if below_peers:
         told.append(f"the best of its node has {best:.3g}")
@@ -109,45 +104,33 @@ def _speed(
         "dtype": figure.dtype,
         "tflops": tflops,
         "peers": round(tflops / best, 3) if best > 0 else 0.0,
-        **({"floor": floor} if floor is not None else {}),
-        **({"heldBy": list(held)} if held else {}),
+        "floor": floor,
+        "heldBy": list(held) or None,
     }
-    cause = (
-        "; ".join(CAUSES[reason] for reason in held)
-        or "another program on the device, a power limit, or a slow device"
-    )
-    if floor is not None and below_floor:
-        row: GpuFloors | None = floors_for(figure.pci_device_id, figure.name)
-        if figure.dtype not in floors and row is not None and figure.dtype in row.warn_only:
-            text = f"{message} (no measurement of a {row.name} was published: warning only)"
-            return Finding(check="matmul", verdict="warning", message=text, cause=cause, evidence=evidence)
-    elif level == "quick":  # too short a run to replace a node for it
-        return Finding(check="matmul", verdict="warning", message=message, cause=cause, evidence=evidence)
-    return _fail(message, Exit.PERFORMANCE, cause, evidence)
+    other = "another program on the device, a power limit, or a slow device"
+    cause = "; ".join(CAUSES[reason] for reason in held) or other
+    row = floors_for(figure.pci_device_id, figure.name)
+    if below_floor and row is not None and figure.dtype in row.warn_only and figure.dtype not in floors:
+        message = f"{message} (no measurement of a {row.name} was published: warning only)"
+        return warning("matmul", message, cause, **evidence)
+    if not below_floor and level == "quick":  # too short a run to replace a node for it
+        return warning("matmul", message, cause, **evidence)
+    return fail("matmul", message, cause, REPLACE, Exit.PERFORMANCE, **evidence)
 
 
 def judge_load(load: Sequence[LoadFigure]) -> list[Finding]:
     """Bits are told one by one: two reasons at once are no third one."""
     findings = []
     for figure in load:
-        held = [name for name in figure.held_by if name in HARDWARE]
-        if held:
+        if held := [name for name in figure.held_by if name in HARDWARE]:
             message = f"GPU {figure.gpu}: hardware held the clock down under load: {', '.join(held)}"
             cause = "heat, a failing power supply or a brake signal from the board"
-            findings.append(_fail(message, Exit.DEVICE, cause, {"gpu": figure.gpu, "heldBy": held}))
+            findings.append(_wrong(message, cause, gpu=figure.gpu, heldBy=held))
         elif "sw_thermal" in figure.held_by:
             message = f"GPU {figure.gpu}: software held the clock down for heat under load"
-            findings.append(Finding(check="matmul", verdict="warning", message=message))
+            findings.append(warning("matmul", message))
     return findings
 
 
-def _fail(message: str, code: Exit, cause: str, evidence: Mapping[str, object]) -> Finding:
-    return Finding(
-        check="matmul",
-        verdict="fail",
-        message=message,
-        cause=cause,
-        action="replace the node",
-        evidence=dict(evidence),
-        exit_code=code,
-    )
+def _wrong(message: str, cause: str, **evidence: Any) -> Finding:
+    return fail("matmul", message, cause, REPLACE, Exit.DEVICE, **evidence)

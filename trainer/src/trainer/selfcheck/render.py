@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -10,7 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..exit_codes import Exit
-from .report import AllReduceFigure, LoadFigure, MatmulFigure, MemoryFigure, SelfCheckReport
+from .report import SelfCheckReport
+
+if TYPE_CHECKING:
+    from ..bench.report import BenchReport
 
 PLAIN_WIDTH = 120  # into a file or a pipe, where there is no terminal's
 COLOURS = {"pass": "green", "info": "cyan", "warning": "yellow", "unknown": "magenta", "fail": "red"}
@@ -32,88 +35,98 @@ def show(report: SelfCheckReport, console: Console) -> None:
         colour = COLOURS[finding.verdict]
         table.add_row(finding.check, f"[{colour}]{finding.verdict}[/]", escape(text))
     console.print(table)
-    if report.matmul:
-        console.print(matmul_table(report.matmul))
-    if report.load:
-        console.print(load_table(report.load))
-    if report.memory:
-        console.print(memory_table(report.memory))
-    if report.allreduce:
-        console.print(allreduce_table(report.allreduce))
+    show_figures(report, console)
     verdict = f"[{COLOURS[report.verdict]}]{report.verdict}[/]"
     code = f", exit code {report.exit_code} ({Exit(report.exit_code).name})" if report.exit_code else ""
     console.print(f"verdict: {verdict}{code}, {report.seconds:.1f} s")
 
 
-def matmul_table(figures: Sequence[MatmulFigure]) -> Table:
-    table = _table("matrix products", "device", "dtype", "n", "runs", "TFLOPS", "spread", "floor", "peak")
-    for name in ("error (allowed)", "same bits"):
-        table.add_column(name, no_wrap=True)
-    for f in figures:
-        table.add_row(
-            f.device,
-            f"{f.dtype} (emulated)" if f.emulated else f.dtype,
-            str(f.n),
-            str(f.repeats),
-            f"{f.tflops_median:.3g}",
-            f"{100 * f.spread_ratio:.0f} %",
-            f"{f.floor_tflops:.3g}" if f.floor_tflops is not None else "none",
-            f"{f.peak_tflops:.3g}" if f.peak_tflops is not None else "unknown",
-            f"{f.error:.0e} ({f.tolerance:.0e})",
-            "yes" if f.repeatable else "NO",
+def show_figures(report: SelfCheckReport | BenchReport, console: Console) -> None:
+    """A table of each kind of figure that there is."""
+    yes = {True: "yes", False: "NO"}
+    if report.matmul:
+        names = (
+            "device",
+            "dtype",
+            "n",
+            "runs",
+            "TFLOPS",
+            "spread",
+            "floor",
+            "peak",
+            "error (allowed)",
+            "same bits",
         )
-    return table
-
-
-def load_table(figures: Sequence[LoadFigure]) -> Table:
-    table = _table("GPUs under load", "gpu", "clock", "power (limit)", "temperature", "PCIe", "held down by")
-    for f in figures:
-        power, limit = _or(f.power_watts, "{:.0f} W"), _or(f.power_limit_watts, "{:.0f} W")
-        table.add_row(
-            str(f.gpu),
-            _or(f.clock_hertz and f.clock_hertz / 1e6, "{:.0f} MHz"),
-            f"{power} ({limit})",
-            _or(f.temperature_celsius, "{:.0f} °C"),
-            f.pcie or "not told",
-            ", ".join(f.held_by) or "nothing told",
+        table = _table("matrix products", *names)
+        for f in report.matmul:
+            table.add_row(
+                f.device,
+                f"{f.dtype} (emulated)" if f.emulated else f.dtype,
+                str(f.n),
+                str(f.repeats),
+                f"{f.tflops_median:.3g}",
+                f"{f.spread_ratio:.0%}",
+                _or(f.floor_tflops, "{:.3g}", "none"),
+                _or(f.peak_tflops, "{:.3g}", "unknown"),
+                f"{f.error:.0e} ({f.tolerance:.0e})",
+                yes[f.repeatable],
+            )
+        console.print(table)
+    if report.load:
+        names = ("gpu", "clock", "power (limit)", "temperature", "PCIe", "held down by")
+        table = _table("GPUs under load", *names)
+        for f in report.load:
+            table.add_row(
+                str(f.gpu),
+                _or(f.clock_hertz and f.clock_hertz / 1e6, "{:.0f} MHz"),
+                f"{_or(f.power_watts, '{:.0f} W')} ({_or(f.power_limit_watts, '{:.0f} W')})",
+                _or(f.temperature_celsius, "{:.0f} °C"),
+                f.pcie or "not told",
+                ", ".join(f.held_by) or "nothing told",
+            )
+        console.print(table)
+    if report.memory:
+        names = ("device", "copied", "runs", "GB/s", "spread", "floor", "exact")
+        table = _table("memory, read and write", *names)
+        for f in report.memory:
+            table.add_row(
+                f.device,
+                f"{f.copied_bytes >> 20} MiB",
+                str(f.repeats),
+                f"{f.gigabytes_per_second:.3g}",
+                f"{f.spread_ratio:.0%}",
+                _or(f.floor_gigabytes_per_second, "{:.0f}", "none"),
+                yes[f.exact],
+            )
+        console.print(table)
+    if report.allreduce:
+        names = (
+            "message",
+            "ranks",
+            "nodes",
+            "over",
+            "runs",
+            "GB/s (bus)",
+            "spread",
+            "bound",
+            "floor",
+            "exact",
         )
-    return table
-
-
-def memory_table(figures: Sequence[MemoryFigure]) -> Table:
-    table = _table("memory, read and write", "device", "copied", "runs", "GB/s", "spread", "floor", "exact")
-    for f in figures:
-        table.add_row(
-            f.device,
-            f"{f.copied_bytes >> 20} MiB",
-            str(f.repeats),
-            f"{f.gigabytes_per_second:.3g}",
-            f"{100 * f.spread_ratio:.0f} %",
-            _or(f.floor_gigabytes_per_second, "{:.0f}", "none"),
-            "yes" if f.exact else "NO",
-        )
-    return table
-
-
-def allreduce_table(figures: Sequence[AllReduceFigure]) -> Table:
-    table = _table(
-        "all-reduce", "message", "ranks", "nodes", "over", "runs", "GB/s (bus)", "spread", "bound", "floor"
-    )
-    table.add_column("exact", no_wrap=True)
-    for f in figures:
-        table.add_row(
-            f"{f.message_bytes >> 20} MiB",
-            str(f.ranks),
-            str(f.nodes),
-            f"{f.backend}, {f.network}" if f.network else f.backend,
-            str(f.repeats),
-            f"{f.bus_gigabytes_per_second:.3g}",
-            f"{100 * f.spread_ratio:.0f} %",
-            _or(f.bound_gigabytes_per_second, "{:.0f}", "unknown"),
-            _or(f.floor_gigabytes_per_second, "{:.0f}", "none"),
-            "yes" if f.exact else "NO",
-        )
-    return table
+        table = _table("all-reduce", *names)
+        for f in report.allreduce:
+            table.add_row(
+                f"{f.message_bytes >> 20} MiB",
+                str(f.ranks),
+                str(f.nodes),
+                f"{f.backend}, {f.network}" if f.network else f.backend,
+                str(f.repeats),
+                f"{f.bus_gigabytes_per_second:.3g}",
+                f"{f.spread_ratio:.0%}",
+                _or(f.bound_gigabytes_per_second, "{:.0f}", "unknown"),
+                _or(f.floor_gigabytes_per_second, "{:.0f}", "none"),
+                yes[f.exact],
+            )
+        console.print(table)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -7,6 +7,8 @@ does not train. What is absent is left out or said in words; it is never the num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -22,14 +24,55 @@ PASSING = frozenset({"pass", "info", "warning"})
 class Finding(Document):
     """One statement of one check. A bad one names cause, evidence, action and the exit code it leads to."""
 
-    check: str  # driver, devices, torch, fabric, container, health, xid, nvlink, pcie, shared-memory, disk, scratch,
-    # clock, matmul, memory, allreduce
+    # driver, devices, torch, fabric, container, health, xid, nvlink, pcie, shared-memory, disk, scratch, clock, matmul,
+    # memory, allreduce
+    check: str
     verdict: Verdict
     message: str
     cause: str | None = None
     action: str | None = None
     evidence: dict[str, Any] = Field(default_factory=dict)
     exit_code: int | None = None  # only of unknown and fail
+
+
+REPLACE = "replace the node"
+
+
+def finding(
+    verdict: Verdict,
+    check: str,
+    message: str,
+    cause: str | None = None,
+    todo: str | None = None,
+    code: Exit | None = None,
+    **evidence: Any,
+) -> Finding:
+    """``evidence`` that is None was not told, and is left out."""
+    return Finding(
+        check=check,
+        verdict=verdict,
+        message=message,
+        cause=cause,
+        action=todo,
+        evidence={name: value for name, value in evidence.items() if value is not None},
+        exit_code=code,
+    )
+
+
+passed, info, warning, unknown, fail = (partial(finding, verdict) for verdict in ORDER)
+
+
+def worst_of(findings: Sequence[Finding]) -> Finding | None:
+    """The first of the worst."""
+    return max(findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
+
+
+def exit_code_of(findings: Sequence[Finding]) -> int:
+    """0, or that of the first of the worst findings where it keeps a machine from training."""
+    worst = worst_of(findings)
+    if worst is None or worst.verdict in PASSING:
+        return int(Exit.DONE)
+    return int(worst.exit_code or Exit.BUG)
 
 
 class MatmulFigure(Document):
@@ -106,7 +149,7 @@ class SelfCheckReport(Document):
     seconds: float
     started_at: str
     matmul_tflops: float | None = None  # the slowest device at its fastest dtype
-    versions: dict[str, str] = Field(default_factory=dict)  # trainer, torch, cuda, nccl, driver
+    versions: dict[str, str] = Field(default_factory=dict)  # trainer, torch, cuda, driver
     findings: list[Finding]
     matmul: list[MatmulFigure] = Field(default_factory=list)
     load: list[LoadFigure] = Field(default_factory=list)  # while the products ran
@@ -119,8 +162,7 @@ class SelfCheckReport(Document):
 
     @property
     def worst(self) -> Finding | None:
-        """The first of the worst findings."""
-        return max(self.findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
+        return worst_of(self.findings)
 
 
 def conclude(
@@ -132,30 +174,28 @@ def conclude(
     started_at: str,
     versions: dict[str, str],
     instance_id: str | None = None,
-    load: list[LoadFigure] | None = None,
-    memory: list[MemoryFigure] | None = None,
-    allreduce: list[AllReduceFigure] | None = None,
+    load: Sequence[LoadFigure] = (),
+    memory: Sequence[MemoryFigure] = (),
+    allreduce: Sequence[AllReduceFigure] = (),
 ) -> SelfCheckReport:
-    """Merge findings to one verdict and one exit code (that of the first of the worst findings)."""
-    worst = max(findings, key=lambda finding: ORDER.index(finding.verdict), default=None)
-    # "Does not apply" says nothing against a node.
-    verdict: Verdict = worst.verdict if worst and worst.verdict != "info" else "pass"
-    bad = worst is not None and verdict not in PASSING
+    """Merge findings to one verdict and one exit code."""
+    worst = worst_of(findings)
     fastest: dict[str, float] = {}
     for figure in matmul:
         fastest[figure.device] = max(fastest.get(figure.device, 0.0), figure.tflops_median)
     return SelfCheckReport(
         instance_id=instance_id,
         level=level,
-        verdict=verdict,
-        exit_code=int((worst.exit_code if worst else None) or Exit.BUG) if bad else int(Exit.DONE),
+        # "Does not apply" says nothing against a node.
+        verdict=worst.verdict if worst and worst.verdict != "info" else "pass",
+        exit_code=exit_code_of(findings),
         seconds=round(seconds, 3),
         started_at=started_at,
         matmul_tflops=min(fastest.values(), default=None),
         versions=versions,
         findings=findings,
         matmul=matmul,
-        load=load or [],
-        memory=memory or [],
-        allreduce=allreduce or [],
+        load=list(load),
+        memory=list(memory),
+        allreduce=list(allreduce),
     )

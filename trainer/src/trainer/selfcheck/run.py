@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from .. import __version__
-from ..contracts.node_document import NodeDocument
+from ..contracts.node_document import NodeDocument, Promise
 from ..devices.nvml import Nvml, NvmlUnavailable
 from ..devices.sampler import Sampler
+from ..errors import Fault
 from ..exit_codes import Exit
 from .bandwidth import judge_allreduce, judge_memory
 from .devices import Devices, check_devices
@@ -22,14 +23,17 @@ from .health import check_health, check_nvlink, check_pcie
 from .host import check_clock, check_disk, check_scratch
 from .matmul import judge, judge_load
 from .report import (
+    PASSING,
+    REPLACE,
     AllReduceFigure,
     Finding,
     LoadFigure,
     MatmulFigure,
     MemoryFigure,
     SelfCheckReport,
-    Verdict,
     conclude,
+    fail,
+    info,
 )
 from .shared_memory import check_leftovers, check_shared_memory, remove_leftovers
 from .torch_build import TorchDevice, check_build, check_cuda, torch_build, torch_devices
@@ -37,7 +41,6 @@ from .view import Host
 from .xids import check_xids
 
 Level = Literal["quick", "full"]
-BAD: frozenset[Verdict] = frozenset({"fail", "unknown"})
 # Seconds a dtype; a GPU's verdict at full level is taken hot, after a warm-up whose figures are thrown away.
 MATMUL_SECONDS: dict[tuple[str, str], float] = {
     ("quick", "cpu"): 0.4,
@@ -68,8 +71,16 @@ class _Check:
     allreduce: list[AllReduceFigure] = field(default_factory=list)
 
     @property
+    def promise(self) -> Promise | None:
+        return self.document.promise if self.document else None
+
+    @property
+    def gpus_promised(self) -> bool:
+        return self.promise is not None and self.promise.accelerator == "nvidia"
+
+    @property
     def bad(self) -> bool:
-        return any(finding.verdict in BAD for finding in self.findings)
+        return any(finding.verdict not in PASSING for finding in self.findings)
 
     def add(self, *findings: Finding | None) -> None:
         self.findings += [finding for finding in findings if finding is not None]
@@ -105,9 +116,8 @@ def run_selfcheck(
 
 
 def _look_at_devices(check: _Check) -> None:
-    promise = check.document.promise if check.document else None
-    check.add(check_driver(promise, check.host))
-    findings, check.nvml = check_devices(promise, check.host, check.open_nvml)
+    check.add(check_driver(check.promise, check.host))
+    findings, check.nvml = check_devices(check.promise, check.host, check.open_nvml)
     check.add(*findings)
     if check.nvml.driver:
         check.versions["driver"] = check.nvml.driver
@@ -115,7 +125,7 @@ def _look_at_devices(check: _Check) -> None:
 
 def _look_at_torch(check: _Check) -> None:
     """The build first, then the fabric manager, then CUDA: it keeps a failed start for the rest of the process."""
-    promise = check.document.promise if check.document else None
+    promise, host, nvml = check.promise, check.host, check.nvml
     try:
         build = torch_build()
     except Exception as error:  # torch fails in many ways where libraries are missing
@@ -124,28 +134,27 @@ def _look_at_torch(check: _Check) -> None:
     check.versions["torch"] = build.version
     if build.cuda:
         check.versions["cuda"] = build.cuda
-    check.add(check_build(promise, build, check.nvml.readings, check.nvml.driver))
-    if (promise is not None and promise.accelerator == "nvidia") or has_nvswitch(promise, check.host):
+    check.add(check_build(promise, build, nvml.readings, nvml.driver))
+    if check.gpus_promised or has_nvswitch(promise, host):
         wait = 0.0 if check.bad else WAIT_SECONDS  # without a driver it never comes
-        states = partial(_fabric_states, check.open_nvml)
-        check.add(check_fabric(promise, check.host, states, check.nvml.driver, wait))
-    check.add(check_container(promise, check.host))
+        check.add(check_fabric(promise, host, partial(_fabric_states, check.open_nvml), nvml.driver, wait))
+    check.add(check_container(promise, host))
     if not check.bad:
         check.devices, fault = torch_devices()
-        check.add(check_cuda(promise, check.devices, check.host, fault))
+        check.add(check_cuda(promise, check.devices, host, fault, nvml.readings))
 
 
 def _look_at_health(check: _Check) -> None:
     readings, health = check.nvml.readings, check.nvml.health
     check.add(*check_health(readings, health))
-    if readings:
+    if readings or check.gpus_promised:  # the kernel may say why NVML tells of none
         check.add(*check_xids(readings, check.host))
     check.add(*check_nvlink(readings, health))
 
 
 def _look_at_host(check: _Check, state_dir: Path) -> None:
     document, host = check.document, check.host
-    processes = max(len(check.devices), document.promise.gpu_count if document else 0)
+    processes = max(len(check.devices), check.promise.gpu_count if check.promise else 0)
     check.add(*check_leftovers(remove_leftovers()))
     check.add(check_shared_memory(processes, host))
     check.add(check_disk(str(state_dir), host))
@@ -155,15 +164,23 @@ def _look_at_host(check: _Check, state_dir: Path) -> None:
 
 def _measure(check: _Check) -> None:
     if not check.devices or check.bad:
-        check.add(Finding(check="matmul", verdict="info", message="not measured: a check before it failed"))
+        check.add(info("matmul", "not measured: a check before it failed"))
         return
-    try:
-        _measure_matmul(check)
-        _measure_memory(check)
-        if check.level == "full":
-            _measure_allreduce(check)
-    except RuntimeError as error:  # torch's own: out of memory, no kernel image, device-side assertion
-        check.add(_benchmark_broke(error))
+    steps = [("matmul", _measure_matmul), ("memory", _measure_memory)]
+    if check.level == "full":
+        steps.append(("allreduce", _measure_allreduce))
+    for name, step in steps:
+        try:
+            step(check)
+        except (Fault, RuntimeError) as error:  # torch's own: out of memory, device-side assertion
+            check.add(_broke(name, error))
+            return  # CUDA keeps a fault for the rest of the process
+
+
+def _twice(measure: Callable[[], list[Finding]]) -> list[Finding]:
+    """Once more where something was too slow: a node is not given away for one slow run."""
+    found = measure()
+    return measure() if any(finding.exit_code == Exit.PERFORMANCE for finding in found) else found
 
 
 def _measure_matmul(check: _Check) -> None:
@@ -172,25 +189,24 @@ def _measure_matmul(check: _Check) -> None:
 
     devices, readings = check.devices, check.nvml.readings
     floors = check.document.self_check.floors_tflops if check.document else {}
-    kind = "cpu" if devices[0].device == "cpu" else "cuda"
+    on_gpu = devices[0].device != "cpu"
     dtypes = choose_dtypes(devices[0], None)
-    if kind == "cuda" and check.level == "quick":
+    if on_gpu and check.level == "quick":
         dtypes = ["fp32", "bf16" if "bf16" in dtypes else "fp16"]
-    warm_up = WARM_UP_SECONDS[check.level] if kind == "cuda" else 0.0
-    for repeat in (False, True):
+    seconds = MATMUL_SECONDS[check.level, "cuda" if on_gpu else "cpu"]
+    warm_up = WARM_UP_SECONDS[check.level] if on_gpu else 0.0
+    seen: dict[int, tuple[int, int]] = {}
+
+    def once() -> list[Finding]:
         with Sampler(check.open_nvml if readings else None) as sampler:
-            measured = measure(
-                [device.device for device in devices], dtypes, MATMUL_SECONDS[check.level, kind], warm_up
-            )
+            measured = measure([device.device for device in devices], dtypes, seconds, warm_up)
+        seen.update({gpu: load.pcie for gpu, load in sampler.loads.items() if load.pcie is not None})
         check.matmul = matmul_figures(measured, devices, readings, floors)
         check.load = load_figures(sampler.loads)
         by_device = load_by_device(check.load, devices, readings)
-        found = judge(check.matmul, floors, check.level, by_device) + judge_load(check.load)
-        # A node is not given away for one slow run.
-        if repeat or not any(finding.exit_code == Exit.PERFORMANCE for finding in found):
-            break
-    check.add(*found)
-    seen = {gpu: load.pcie for gpu, load in sampler.loads.items() if load.pcie is not None}
+        return judge(check.matmul, floors, check.level, by_device) + judge_load(check.load)
+
+    check.add(*_twice(once))
     check.add(*check_pcie(readings, check.nvml.health, seen))
 
 
@@ -200,42 +216,41 @@ def _measure_memory(check: _Check) -> None:
 
     devices = [device.device for device in check.devices]
     small = LEAST_BYTES_CPU if devices[0] == "cpu" and check.level == "quick" else None
-    measured = measure_memory(devices, MEMORY_SECONDS[check.level], small)
-    check.memory = memory_figures(measured, check.devices, check.nvml.readings)
-    check.add(*judge_memory(check.memory))
+
+    def once() -> list[Finding]:
+        measured = measure_memory(devices, MEMORY_SECONDS[check.level], small)
+        check.memory = memory_figures(measured, check.devices, check.nvml.readings)
+        return judge_memory(check.memory)
+
+    check.add(*_twice(once))
 
 
 def _measure_allreduce(check: _Check) -> None:
-    from ..bench.allreduce import AllReduceFailed, default_sizes, measure_allreduce
+    from ..bench.allreduce import default_sizes, measure_allreduce
     from ..bench.figures import allreduce_figures
     from ..bench.network import efa_gigabytes_per_second
 
-    devices = [device.device for device in check.devices]
+    devices, nics = [device.device for device in check.devices], efa_gigabytes_per_second()
     if devices[0] != "cpu" and len(devices) < 2:
-        check.add(Finding(check="allreduce", verdict="info", message="does not apply: there is one GPU"))
+        check.add(info("allreduce", "does not apply: there is one GPU"))
         return
-    try:
+
+    def once() -> list[Finding]:
         measured = measure_allreduce(devices, default_sizes(devices[0]), ALLREDUCE_SECONDS)
-    except AllReduceFailed as error:
-        check.add(_allreduce_broke(error))
-        return
-    efa = efa_gigabytes_per_second()
-    check.allreduce = allreduce_figures(measured, check.devices, check.nvml.readings, efa[1] if efa else None)
-    promised = check.document.promise.efa_count if check.document else 0
-    check.add(*judge_allreduce(check.allreduce, measured.nccl, promised))
+        check.allreduce = allreduce_figures(measured, check.devices, check.nvml.readings, nics)
+        return judge_allreduce(
+            check.allreduce, measured.nccl, check.promise.efa_count if check.promise else 0
+        )
+
+    check.add(*_twice(once))
 
 
 def _fabric_states(open_nvml: Callable[[], Nvml]) -> list[str | None]:
     try:
-        nvml = open_nvml()
+        with open_nvml() as nvml:
+            return nvml.fabric_states()
     except NvmlUnavailable:
         return []
-    try:
-        return [seldom.fabric_state for seldom in nvml.health()]
-    except NvmlUnavailable:
-        return []
-    finally:
-        nvml.close()
 
 
 def _endpoint(document: NodeDocument | None, host: Host) -> str | None:
@@ -246,33 +261,20 @@ def _endpoint(document: NodeDocument | None, host: Host) -> str | None:
 
 
 def _torch_missing(error: Exception) -> Finding:
-    return Finding(
-        check="torch",
-        verdict="fail",
-        message=f"torch cannot be imported: {' '.join(str(error).split())}",
-        cause="the image has no torch where its profile says, or a library it needs is missing",
-        action="compare the image profile's torch path with the image",
-        exit_code=Exit.DRIVER,
-    )
+    cause = "the image has no torch where its profile says, or a library it needs is missing"
+    todo = "compare the image profile's torch path with the image"
+    return fail("torch", f"torch cannot be imported: {_line(error)}", cause, todo, Exit.DRIVER)
 
 
-def _benchmark_broke(error: Exception) -> Finding:
-    return Finding(
-        check="matmul",
-        verdict="fail",
-        message=f"the benchmark broke off: {' '.join(str(error).split())[:300]}",
-        cause="the device, its memory or its driver",
-        action="replace the node",
-        exit_code=Exit.DEVICE,
-    )
+def _broke(check: str, error: Exception) -> Finding:
+    code = error.exit_code if isinstance(error, Fault) else Exit.DEVICE
+    message = f"the benchmark broke off: {_line(error)[:300]}"
+    if code == Exit.DEVICE:
+        return fail(check, message, "the device, its memory or its driver", REPLACE, code)
+    cause = "the devices cannot be connected: a link, NCCL's or gloo's libraries, or /dev/shm"
+    todo = f"run trainer bench {check} on the node; replace the node if another one passes"
+    return fail(check, message, cause, todo, code)
 
 
-def _allreduce_broke(error: Exception) -> Finding:
-    return Finding(
-        check="allreduce",
-        verdict="fail",
-        message=f"the all-reduce broke off: {error}",
-        cause="NCCL or gloo cannot connect the devices: a link, its libraries or /dev/shm",
-        action="run trainer bench allreduce on the node and read what it says; replace the node if another one passes",
-        exit_code=Exit.DRIVER,
-    )
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

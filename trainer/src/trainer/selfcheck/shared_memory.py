@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..exit_codes import Exit
-from .report import Finding
+from .report import Finding, fail, info, passed, warning
 from .view import Host
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  the kernel's, no temporary folder of ours
@@ -17,19 +17,14 @@ def check_shared_memory(processes: int, host: Host, path: str = SHARED_MEMORY) -
     """``processes``: workers on this node. One alone exchanges nothing through shared memory."""
     mib = host.total_mib(path)
     if mib is None:
-        return Finding(check="shared-memory", verdict="info", message=f"{path} is not there")
+        return info("shared-memory", f"{path} is not there")
     message = f"{path} has {mib:.0f} MiB"
     if mib >= LEAST_MIB:
-        return Finding(check="shared-memory", verdict="pass", message=message)
-    return Finding(
-        check="shared-memory",
-        verdict="warning" if processes < 2 else "fail",
-        message=f"{message}, {LEAST_MIB} are wanted for several processes on one node",
-        cause="a container's default of 64 MiB",
-        action="start the container with --shm-size 8g or --ipc=host",
-        evidence={"mib": round(mib)},
-        exit_code=None if processes < 2 else Exit.CONFIGURATION,
-    )
+        return passed("shared-memory", message)
+    verdict, code = (warning, None) if processes < 2 else (fail, Exit.CONFIGURATION)
+    message = f"{message}, {LEAST_MIB} are wanted for several processes on one node"
+    todo = "start the container with --shm-size 8g or --ipc=host"
+    return verdict("shared-memory", message, "a container's default of 64 MiB", todo, code, mib=round(mib))
 
 
 def remove_leftovers(folder: Path = Path(SHARED_MEMORY), processes: Path = Path("/proc")) -> list[str]:
@@ -50,9 +45,7 @@ def check_leftovers(removed: list[str]) -> list[Finding]:
     if not removed:
         return []
     message = f"{len(removed)} segments of an NCCL that was killed were removed from {SHARED_MEMORY}"
-    return [
-        Finding(check="shared-memory", verdict="info", message=message, evidence={"removed": removed[:20]})
-    ]
+    return [info("shared-memory", message, removed=removed[:20])]
 
 
 def _mapped(processes: Path) -> set[str]:

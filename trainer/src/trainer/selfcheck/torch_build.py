@@ -6,15 +6,16 @@ CUDA keeps a failed start for the rest of a process, so it is started only after
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..contracts.node_document import Promise
 from ..devices.reading import GpuReading
+from ..devices.visible import visible_uuids
 from ..exit_codes import Exit
 from .driver import mismatch
-from .report import Finding
+from .report import Finding, fail, info, passed
 from .view import Host
 
 # Least driver by the wheel's CUDA version: NVIDIA's CUDA compatibility tables; within 12.x by minor-version
@@ -69,60 +70,73 @@ def check_build(
     promise: Promise | None, build: TorchBuild, readings: Sequence[GpuReading], driver: str | None
 ) -> Finding:
     """Driver and compute capability against the build; the wheel to use is named."""
-    promised = promise is not None and promise.accelerator == "nvidia"
-    if not readings and promised:
-        message = f"torch {build.version}, not compared with the GPUs: NVML tells of none"
-        return Finding(check="torch", verdict="info", message=message)
-    if not readings or not (promised or promise is None):
-        message = f"torch {build.version}; kernels for a GPU do not apply on a CPU"
-        return Finding(check="torch", verdict="pass", message=message)
+    if not readings and promise is not None and promise.accelerator == "nvidia":
+        return info("torch", f"torch {build.version}, not compared with the GPUs: NVML tells of none")
+    if not readings or (promise is not None and promise.accelerator == "none"):
+        return passed("torch", f"torch {build.version}; kernels for a GPU do not apply on a CPU")
     if build.cuda is None:
-        return _bad(
-            f"torch {build.version} is a CPU build on a machine with {len(readings)} GPUs",
-            "the wheel was taken from the CPU index",
-            f"install {wheel_for(readings[0].compute_capability)}",
-        )
+        message = f"torch {build.version} is a CPU build on a machine with {len(readings)} GPUs"
+        todo = f"install {wheel_for(readings[0].compute_capability)}"
+        return fail("torch", message, "the wheel was taken from the CPU index", todo, Exit.DRIVER)
     least = LEAST_DRIVER.get(int(build.cuda.split(".")[0]))
     if driver and least and int(driver.split(".")[0]) < least:
-        return _bad(
+        return fail(
+            "torch",
             f"torch {build.version} is of CUDA {build.cuda} and needs driver {least}; the driver is {driver}",
             "the image's driver is older than its torch",
             "use an image with a newer driver, or torch for an older CUDA",
+            Exit.DRIVER,
             driver=driver,
         )
     for reading in readings:
         capability = reading.compute_capability
         if capability is not None and not has_kernels(capability, build.archs):
-            return _bad(
-                f"torch {build.version} has no kernels for {reading.name} "
-                f"(compute capability {capability[0]}.{capability[1]})",
+            told = f"{capability[0]}.{capability[1]}"
+            return fail(
+                "torch",
+                f"torch {build.version} has no kernels for {reading.name} (compute capability {told})",
                 f"this build was made for {', '.join(build.archs) or 'no GPU'}",
                 f"use an image with {wheel_for(capability)}",
+                Exit.DRIVER,
                 archs=list(build.archs),
-                capability=f"{capability[0]}.{capability[1]}",
+                capability=told,
             )
     message = f"torch {build.version} for CUDA {build.cuda} has kernels for all {len(readings)} GPUs"
-    return Finding(check="torch", verdict="pass", message=message)
+    return passed("torch", message)
 
 
 def check_cuda(
-    promise: Promise | None, devices: Sequence[TorchDevice], host: Host, fault: str | None
+    promise: Promise | None,
+    devices: Sequence[TorchDevice],
+    host: Host,
+    fault: str | None,
+    readings: Sequence[GpuReading] = (),
 ) -> Finding | None:
-    """Does torch see the GPUs that are promised? ``fault``: what CUDA said when it was started."""
-    seen = [device for device in devices if device.capability is not None]
-    wanted = promise.gpu_count if promise is not None and promise.accelerator == "nvidia" else 0
-    if len(seen) >= wanted:
+    """Does torch see the GPUs that are promised, or without a promise those that NVML tells of?
+
+    ``fault``: what CUDA said when it was started.
+    """
+    seen = sum(device.capability is not None for device in devices)
+    wanted = promise.gpu_count if promise is not None else cuda_count(readings, host.environment)
+    if seen >= wanted:
         return None
     number = cuda_error(fault or "")
-    cause, action = CUDA_ERRORS.get(
+    cause, todo = CUDA_ERRORS.get(
         number or 0,
         ("CUDA_VISIBLE_DEVICES hides some, or a GPU is broken", "compare nvidia-smi -L with the environment"),
     )
     if number == 803:
         cause += f" ({mismatch(host)})"
     told = f": {' '.join(fault.split())[:200]}" if fault else ""
-    evidence = {"seen": len(seen), "promised": wanted, **({"cudaError": number} if number else {})}
-    return _bad(f"torch sees {len(seen)} of {wanted} GPUs{told}", cause, action, **evidence)
+    message = f"torch sees {seen} of {wanted} GPUs{told}"
+    return fail("torch", message, cause, todo, Exit.DRIVER, seen=seen, promised=wanted, cudaError=number)
+
+
+def cuda_count(readings: Sequence[GpuReading], environment: Mapping[str, str]) -> int:
+    """How many GPUs CUDA must find at least; of parts in MIG mode it shows one."""
+    visible = visible_uuids(readings, environment)
+    most = 1 if visible is None or any(reading.mig for reading in readings) else len(readings)
+    return min(most, len(readings) if visible is None else len(visible))
 
 
 def cuda_error(text: str) -> int | None:
@@ -174,18 +188,14 @@ def has_kernels(capability: tuple[int, int], archs: Sequence[str]) -> bool:
 
     Kernels of an architecture with an "a" (sm_90a) serve that very GPU only, with an "f" the family as without.
     """
-    for arch in archs:
-        kind, _, digits = arch.partition("_")
-        own = digits.rstrip("abcdefghijklmnopqrstuvwxyz")
-        if not own.isdigit():
-            continue
-        built = (int(own[:-1]), int(own[-1]))
-        if digits.endswith("a"):
+    for kind, major, minor, variant in re.findall(r"\b(sm|compute)_(\d+)(\d)([a-z]?)\b", " ".join(archs)):
+        built = (int(major), int(minor))
+        if variant == "a":
             serves = kind == "sm" and built == capability
         elif kind == "sm":
-            serves = built[0] == capability[0] and built[1] <= capability[1]
+            serves = built[0] == capability[0] and built <= capability
         else:
-            serves = kind == "compute" and built <= capability
+            serves = built <= capability
         if serves:
             return True
     return False
@@ -200,15 +210,3 @@ def wheel_for(capability: tuple[int, int] | None) -> str:
     if capability >= (10, 0):
         return "a cu128 or newer wheel of torch: older ones have no kernels for Blackwell"
     return "a cu126, cu128 or cu13 wheel of torch (cu13 needs driver 580)"
-
-
-def _bad(message: str, cause: str, action: str, **evidence: Any) -> Finding:
-    return Finding(
-        check="torch",
-        verdict="fail",
-        message=message,
-        cause=cause,
-        action=action,
-        evidence=evidence,
-        exit_code=Exit.DRIVER,
-    )
