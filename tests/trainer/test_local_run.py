@@ -17,13 +17,13 @@ import pytest
 import torch
 from trainer.cli import main
 from trainer.data.sample import make_sample
+from trainer.devices import nvml
 from trainer.devices.nvml import Nvml
-from trainer.devices.selection import by_uuid
-from trainer.errors import ConfigurationError
 from trainer.exit_codes import Exit
 from trainer.local_launch import launch, rank_environment
 
 from tests.trainer.nvml_fake import FakeNvml, h100
+from trainer import exclusive
 
 SOURCE = Path(__file__).parents[2] / "trainer" / "src"
 QUICK = (
@@ -151,7 +151,7 @@ def test_two_processes_from_a_file_of_settings_show_a_table(shapes: Path, tmp_pa
     assert re.fullmatch(r" +8 of 8 +\d\.\d{4} +[\d,]+ img +\d+\.\d% .*", lines[-5])
     assert lines[-4].startswith("  held-out after step 8: loss") and "accuracy" in lines[-4]
     assert lines[-2].startswith("finished: 8 steps, 2.00 epochs")
-    assert list((tmp_path / "here" / "checkpoints").glob("step-00000008/*.pt"))
+    assert list((tmp_path / "here" / "checkpoints").glob("step-00000008/*"))
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,55 @@ def test_a_users_mistake_is_one_line(
     assert line.startswith("trainer: CONFIGURATION (2): ") and told in line
 
 
-def test_devices_are_named_by_uuid_in_nvmls_order() -> None:
-    nvml = Nvml(FakeNvml(h100(4)))
-    uuids = [reading.uuid for reading in nvml.readings()]
-    assert by_uuid("2,0", nvml) == f"{uuids[2]},{uuids[0]}"
-    for indices, told in (
-        ("0,4", "there is no GPU 4; there is 0, 1, 2, 3"),
-        ("1,1", "twice"),
-        ("a", "must be numbers"),
-    ):
-        with pytest.raises(ConfigurationError, match=told):
-            by_uuid(indices, nvml)
+def test_two_runs_at_once_go_their_own_ways_and_one_folder_is_one_runs(
+    shapes: Path, tmp_path: Path, trainer: Callable[..., Done]
+) -> None:
+    asked = ("--dataset", str(shapes), *QUICK, "--json")
+    alone = trainer(*asked, "--steps", "6", "--run", "alone")
+    command = [sys.executable, "-m", "trainer", "train", *asked, "--steps", "100000", "--run", "long"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as long:
+        assert long.stdout is not None
+        for _ in range(4):
+            long.stdout.readline()
+        beside = trainer(*asked, "--steps", "6", "--run", "beside")
+        same = trainer(*asked, "--steps", "100000", "--run", "long")
+        long.send_signal(signal.SIGINT)
+        long.communicate(timeout=60)
+    assert long.returncode == Exit.STOPPED_SAVED
+    assert beside.returncode == Exit.DONE, beside.stderr
+    assert [step["loss"] for step in steps(beside.stdout)] == [step["loss"] for step in steps(alone.stdout)]
+    assert same.returncode == Exit.CONFIGURATION and same.stdout == ""
+    assert same.stderr.startswith(
+        f"trainer: CONFIGURATION (2): run long is under way in {tmp_path}/runs/long: "
+    )
+
+
+def test_a_run_trains_on_the_gpus_it_was_given_and_not_on_another_runs(
+    shapes: Path, tmp_path: Path, trainer: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exclusive, "GPU_LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(nvml, "Nvml", lambda: Nvml(FakeNvml(h100(2))))
+    uuids = [reading.uuid for reading in nvml.Nvml().readings()]
+    asked = (
+        "--dataset",
+        str(shapes),
+        *QUICK[:-2],
+        "--steps",
+        "1",
+    )  # torch sees no GPU here, so a CPU does it
+    with exclusive.hold("other", tmp_path / "other", [uuids[1]]):
+        for devices in ("1", uuids[1], "0,1"):
+            taken = trainer(*asked, "--devices", devices)
+            assert taken.returncode == Exit.CONFIGURATION and taken.stdout == ""
+            assert (
+                f"GPU {uuids[1]} is taken by run other (process {os.getpid()}, in {tmp_path}/other)"
+                in taken.stderr
+            )
+        free = trainer(*asked, "--devices", "0")
+        assert free.returncode == Exit.DONE, free.stderr
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
 
 
 def test_each_process_is_told_its_rank_and_only_its_devices_and_the_first_own_fault_is_the_exit_code(
@@ -205,14 +243,12 @@ def test_each_process_is_told_its_rank_and_only_its_devices_and_the_first_own_fa
     )
     monkeypatch.chdir(tmp_path)
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert (
-        launch(["-c", script], 3, {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}) == Exit.OUT_OF_MEMORY
-    )
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    assert launch(["-c", script], 3, variables, "meeting") == Exit.OUT_OF_MEMORY
     for number, handler in before:
         signal.signal(number, handler)
     told = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(3)]
     assert [one["RANK"] for one in told] == [one["LOCAL_RANK"] for one in told] == ["0", "1", "2"]
-    assert {one["WORLD_SIZE"] for one in told} == {"3"} and len(
-        {one["TRAINER_MEETING_FILE"] for one in told}
-    ) == 1
+    assert {one["WORLD_SIZE"] for one in told} == {"3"}
+    assert {one["TRAINER_MEETING_FILE"] for one in told} == {"meeting"}
     assert {one["CUDA_VISIBLE_DEVICES"] for one in told} == {"GPU-a,GPU-b"}

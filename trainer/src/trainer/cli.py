@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 
 from . import __version__
 from .errors import Fault
+from .exit_codes import Exit
 
 # Modules with `add_parser(subparsers)`, which sets `run` (arguments -> exit code) as the parser's default. None of
 # them imports torch or boto3 at its top, so that `trainer --help` answers at once.
@@ -25,7 +27,7 @@ COMMANDS = (
 DESCRIPTION = """\
 GPU training on a group of nodes that verify themselves, survive interruption and measure everything.
 
-A researcher needs three commands:
+A researcher's commands:
   trainer dataset publish ...        put a dataset version into its bucket
   trainer run start --run NAME ...   start a training on the nodes of a group
   trainer run fetch --run NAME ...   get the best checkpoint, verified by its SHA-256
@@ -41,7 +43,7 @@ A node runs the agent by itself:
 
 EPILOG = """\
 Exit codes: 0 done, 2 bad configuration, 10-14 the machine, 20 the dataset, 21 storage, 30-32 the training,
-40 a checkpoint, 70 a bug, 75/76 stopped on notice. Faults are told in one line on standard error.
+40 a checkpoint, 70 a bug, 75/76 stopped on notice, 130 interrupted. Faults are told in one line on standard error.
 """
 
 
@@ -60,18 +62,31 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help()
+        return int(Exit.CONFIGURATION)
+    arguments = parser.parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return int(run(arguments))
     except Fault as fault:
-        print(f"trainer: {fault.exit_code.name} ({fault.exit_code.value}): {fault}", file=sys.stderr)
-        return int(fault.exit_code)
+        return _tell(fault.exit_code, str(fault))
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
         print("trainer: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:  # a path that cannot be read or written
+            return _tell(Exit.CONFIGURATION, f"{error.filename}: {error.strerror}")
+        traceback.print_exc()
+        return _tell(Exit.BUG, f"unexpected: {type(error).__name__}: {error}")
+
+
+def _tell(code: Exit, text: str) -> int:
+    print(f"trainer: {code.name} ({code.value}): {' '.join(text.split())}", file=sys.stderr)
+    return int(code)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 from threading import Lock
 
 from .access import add_bucket_argument, artifacts_bucket, dataset_location, read_cluster
-from .cli_dataset_make import add_parsers, need_numpy, report
+from .cli_dataset_make import add_parsers, report
 from .errors import ConfigurationError, DatasetError
+from .needs import need
 from .progress import progress
 
 
@@ -43,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _publish(arguments: argparse.Namespace) -> int:
-    need_numpy()
+    need("numpy")
     from .data.manifest import parse_name
     from .data.publish import describe, publish_dataset, read_facts
     from .store import Store
@@ -89,7 +90,7 @@ def _sync(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    need_numpy()
+    need("numpy")
     from .data.verify import local_manifest, verify_dataset
 
     manifest = local_manifest(arguments.folder)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
 
 from .contracts.manifests import DatasetManifest
 from .errors import ConfigurationError
+from .needs import need
 from .progress import progress
 
 SOURCES = ("images", "text", "cifar")
@@ -93,12 +93,6 @@ def report(manifest: DatasetManifest, text: str, as_json: bool, **more: str) -> 
         print(f"{text}: {shards}, {size / 1e6:.1f} MB, {counts} {of}")
 
 
-def need_numpy() -> None:
-    """Raises ConfigurationError; everything but sync looks into the arrays."""
-    if importlib.util.find_spec("numpy") is None:
-        raise ConfigurationError("this command needs numpy; install it beside the trainer: pip install numpy")
-
-
 def _report_folder(arguments: argparse.Namespace, name: str) -> None:
     from .data.manifest import DatasetName
     from .data.publish import describe
@@ -108,7 +102,7 @@ def _report_folder(arguments: argparse.Namespace, name: str) -> None:
 
 
 def _make_sample(arguments: argparse.Namespace) -> int:
-    need_numpy()
+    need("numpy")
     from .data.sample import make_sample, make_text_sample
 
     _at_least_one(arguments, "samples", "test_samples", "sequence_length")
@@ -122,7 +116,7 @@ def _make_sample(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    need_numpy()
+    need("numpy")
     from .data import importing
 
     _at_least_one(arguments, "size", "sequence_length", "shard_mib")
@@ -151,7 +145,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    need_numpy()
+    need("numpy")
     from .data.convert import convert
 
     _at_least_one(arguments, "sequence_length", "shard_mib")

@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from .errors import ConfigurationError
+from .exclusive import hold
+from .needs import need
 
 DESCRIPTION = """\
 Train on this machine: one process, or several with --processes, --devices or under torchrun. Needs torch and numpy.
@@ -16,10 +17,9 @@ Train on this machine: one process, or several with --processes, --devices or un
   trainer dataset make-sample shapes
   trainer train --dataset shapes --epochs 2
 
-Ctrl-C saves and stops; the same command again goes on from there. Checkpoints, events and logs are in --run-dir.
+Ctrl-C saves and stops; the same command again goes on from there. Checkpoints and events are in --run-dir.
+Several runs train side by side on one machine, each on GPUs and in a folder of its own: --devices 0,1 and --devices 2.
 """
-
-RANKED = frozenset({"RANK", "WORLD_SIZE"})  # set for a process that torchrun or we started
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,9 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     train.add_argument(
         "--run",
+        "--name",
         dest="run_name",
         metavar="NAME",
-        help="name of the run (default: of --config, else of the data)",
+        help="name of the run (default: of --config, else of the data); after torchrun write --name: it takes --run "
+        "for one of its own",
     )
     train.add_argument(
         "--run-dir", type=Path, metavar="FOLDER", help="what the run leaves (default: runs/NAME)"
@@ -59,7 +61,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="default: auto, a GPU where there is one",
     )
     train.add_argument(
-        "--devices", metavar="0,1", help="the GPUs of this run alone, by NVML index: one process each"
+        "--devices",
+        metavar="0,1",
+        help="the GPUs of this run alone, one process each, by number or UUID as nvidia-smi -L shows them",
     )
     train.add_argument(
         "--processes", type=int, metavar="N", help="processes on this machine (default: one a device)"
@@ -76,70 +80,55 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    _need("torch", "numpy")
-    if os.environ.keys() >= RANKED:
+    need("torch", "numpy")
+    from .local_launch import MEETING_FILE, launch, meeting_file, rank_environment
+    from .local_settings import data_folder, dataset_of, run_folder, settings_of
+    from .runs.config import validate
+
+    if MEETING_FILE in os.environ:  # one of the processes that are started below
         from .local_run import train_here
 
         return train_here(arguments)
-    from .devices.selection import by_uuid
+    torchrun = os.environ.keys() >= {"RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+    gpus = _gpus(arguments, int(os.environ["LOCAL_WORLD_SIZE"]) if torchrun else arguments.processes)
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    run = validate(settings_of(arguments, str(dataset_of(data_folder(arguments), arguments))))
+    folder = run_folder(arguments, run.name)
+    if torchrun:  # its ranks find each other by themselves; one of a machine holds the machine's GPUs
+        leads = os.environ["RANK"] == "0", os.environ["LOCAL_RANK"] == "0"
+        with hold(run.name, folder if leads[0] else None, gpus if leads[1] else []):
+            from .local_run import train_here
 
-    environment = dict(os.environ)
-    if arguments.devices is not None:
-        if arguments.device == "cpu":
-            raise ConfigurationError("--devices names GPUs and --device says cpu; leave one of them out")
-        environment["CUDA_VISIBLE_DEVICES"] = by_uuid(arguments.devices)
-    processes = arguments.processes
-    if processes is None:
-        processes = len(arguments.devices.split(",")) if arguments.devices is not None else 1
-    if processes < 1:
+            return train_here(arguments)
+    processes = arguments.processes or (len(gpus) if arguments.devices is not None else 1)
+    with hold(run.name, folder, gpus) as locks, meeting_file() as file:
+        if processes > 1:
+            return launch(["-m", "trainer", *sys.argv[1:]], processes, os.environ, file, locks)
+        os.environ.update(rank_environment(0, 1, file))
+        from .local_run import train_here
+
+        return train_here(arguments)
+
+
+def _gpus(arguments: argparse.Namespace, processes: int | None) -> list[str]:
+    """UUIDs of the run's GPUs; empty on a CPU, and where it cannot be told which ones CUDA will take."""
+    if processes is not None and processes < 1:
         raise ConfigurationError(f"--processes must be at least 1, not {processes}")
-    from .local_launch import launch, meeting_file, rank_environment
+    if arguments.device == "cpu":
+        if arguments.devices is not None:
+            raise ConfigurationError("--devices names GPUs and --device says cpu; leave one of them out")
+        return []
+    from .devices.nvml import Nvml, NvmlUnavailable
+    from .devices.selection import choose
 
-    if processes > 1:
-        return launch(["-m", "trainer", *sys.argv[1:]], processes, environment)
-    with meeting_file() as file:
-        os.environ.update({**environment, **rank_environment(0, 1, file)})
-        from .local_run import train_here
-
-        return train_here(arguments)
-
-
-def _need(*modules: str) -> None:
-    from importlib.util import find_spec
-
-    missing = [module for module in modules if find_spec(module) is None]
-    if missing:
-        raise ConfigurationError(
-            f"this command needs {' and '.join(missing)}; install them: pip install 'gpu-trainer[torch]'"
-        )
-
-
-def settings_of(arguments: argparse.Namespace, dataset: str | None) -> dict[str, Any]:
-    """The run's configuration from file and flags, flags winning; ``dataset``: NAME@VERSION that the folder holds."""
-    from .runs.config import merge, parse_setting, read_file
-
-    data = read_file(arguments.config) if arguments.config is not None else {}
-    data = {**data, "groups": ["local"], "nodes": 1}
-    if arguments.run_name is not None:
-        data["name"] = arguments.run_name
-    flags = {
-        "training.model": arguments.model,
-        "training.globalBatchSize": arguments.batch_size,
-        "training.epochs": arguments.epochs,
-        "training.steps": arguments.steps,
-    }
-    for path, value in flags.items():
-        if value is not None:
-            data = merge(data, path, value)
-    for path, value in map(parse_setting, arguments.set):
-        data = merge(data, path, value)
-    training = data.get("training")
-    if isinstance(training, dict):
-        if arguments.steps is not None:
-            training.pop("epochs", None)
-        if arguments.epochs is not None:
-            training.pop("steps", None)
-    if dataset is not None and not (isinstance(training, dict) and "dataset" in training):
-        data = merge(data, "training.dataset", dataset)
-    data.setdefault("name", str(data.get("training", {}).get("dataset", "run")).partition("@")[0])
-    return data
+    try:
+        with Nvml() as nvml:
+            readings = nvml.readings()
+    except NvmlUnavailable as error:
+        if arguments.devices is not None:
+            raise ConfigurationError(
+                f"--devices {arguments.devices}: no GPU can be seen here: {error}"
+            ) from error
+        return []
+    return choose(arguments.devices, processes, readings, os.environ) or []

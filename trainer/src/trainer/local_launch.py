@@ -18,6 +18,7 @@ from .exit_codes import Exit
 LOOK_SECONDS = 0.2
 # Once one process has failed, the others notice by themselves or never will.
 GRACE_SECONDS = 30
+MEETING_FILE = "TRAINER_MEETING_FILE"  # as in train/world.py, which imports torch
 _STOPPED = (Exit.STOPPED_SAVED, Exit.STOPPED_STALE)
 
 
@@ -31,24 +32,25 @@ def meeting_file() -> Iterator[str]:
 def rank_environment(rank: int, size: int, file: str) -> dict[str, str]:
     """What a process needs to know to be one rank of a world on this machine."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    return {**{name: str(value) for name, value in ranks.items()}, "TRAINER_MEETING_FILE": file}
+    return {**{name: str(value) for name, value in ranks.items()}, MEETING_FILE: file}
 
 
-def launch(command: Sequence[str], processes: int, environment: Mapping[str, str]) -> int:
-    """Run ``command`` as so many ranks; the exit code of the one that failed first for a reason of its own.
-
-    SIGINT and SIGTERM are passed on.
+def launch(
+    command: Sequence[str],
+    processes: int,
+    environment: Mapping[str, str],
+    file: str,
+    locks: Sequence[int] = (),
+) -> int:
+    """Run ``command`` as so many ranks that meet in ``file``; the exit code of the one that failed first for a reason
+    of its own. Each of them holds ``locks`` too, as long as it lives. SIGINT and SIGTERM are passed on.
     """
-    with meeting_file() as file:
-        return _launch(command, processes, environment, file)
-
-
-def _launch(command: Sequence[str], processes: int, environment: Mapping[str, str], file: str) -> int:
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // processes))}
     children = [
         subprocess.Popen(
             [sys.executable, *command],
             env={**threads, **environment, **rank_environment(rank, processes, file)},
+            pass_fds=locks,
         )
         for rank in range(processes)
     ]

@@ -19,8 +19,8 @@ from types import FrameType
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
-from .cli_train import settings_of
 from .contracts import keys
 from .contracts.manifests import DatasetManifest
 from .contracts.run import RunConfig
@@ -33,6 +33,7 @@ from .errors import ConfigurationError
 from .exit_codes import Exit
 from .file_store import FileStore
 from .local_report import Report
+from .local_settings import data_folder, dataset_of, run_folder, settings_of
 from .models.dropout import seed_dropout
 from .models.load import build_model
 from .runs.config import validate
@@ -87,7 +88,7 @@ def _one_rank(arguments: argparse.Namespace, opened: list[EventLog]) -> Exit:
         raise ConfigurationError(
             "training.data: stream fetches from a bucket; a folder is read as it is: use sync"
         )
-    run_dir = (arguments.run_dir or Path("runs") / run.name).absolute()
+    run_dir = run_folder(arguments, run.name)
     device = _device(arguments.device)
     _same_as_before(run, run_dir)
     world = join_world(device)
@@ -108,7 +109,13 @@ def _same_as_before(run: RunConfig, run_dir: Path) -> None:
     path = run_dir / RUN_FILE
     if not path.is_file() or FileStore(run_dir / "store").get(BUCKET, keys.latest(run.name)) is None:
         return  # nothing to go on from
-    before, now = (_flat(json.loads(text)) for text in (path.read_text(), run.to_json()))
+    try:  # as this release reads it: a setting that came later has its default
+        was = RunConfig.from_json(path.read_bytes())
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{path} is of another release of the trainer: go on with that one, or begin anew with another --run name"
+        ) from error
+    before, now = (_flat(json.loads(one.to_json())) for one in (was, run))
     differ = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
     if differ:
         changes = ", ".join(f"{name} was {before.get(name)}, is {now.get(name)}" for name in differ[:3])
@@ -170,31 +177,11 @@ def _train(
 
 
 def _dataset(arguments: argparse.Namespace) -> tuple[DatasetManifest, Path]:
-    """The manifest of the folder; one that was not published has none, and gets version "local"."""
-    folder = arguments.dataset
-    if folder is None:
-        training = settings_of(arguments, None).get("training")
-        name = training.get("dataset") if isinstance(training, dict) else None
-        if not isinstance(name, str):
-            raise ConfigurationError(
-                "which data? give --dataset FOLDER, or a --config whose training names a dataset"
-            )
-        folder = Path(name.partition("@")[0])
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"{folder} is not a folder; --dataset is a folder of shards, such as `trainer dataset make-sample` writes"
-        )
+    """The manifest of the folder; one that was not published has none, and is looked into."""
+    folder = data_folder(arguments)
     if (folder / MANIFEST).is_file():
         return local_manifest(folder), folder
-    asked = settings_of(arguments, None).get("training")
-    named = asked.get("dataset") if isinstance(asked, dict) else None
-    name = parse_name(named) if isinstance(named, str) else _name_of(folder)
-    return describe(folder, name), folder
-
-
-def _name_of(folder: Path) -> DatasetName:
-    letters = "".join(letter if letter.isalnum() else "-" for letter in folder.resolve().name.lower())
-    return DatasetName(letters.strip("-") or "data", "local")
+    return describe(folder, dataset_of(folder, arguments)), folder
 
 
 def _device(asked: str) -> str:

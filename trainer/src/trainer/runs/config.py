@@ -92,7 +92,7 @@ def validate(complete: Mapping[str, Any], created_at: str = LONG_AGO, more: Sequ
     faults += _elastic(complete)
     training = complete.get("training")
     if isinstance(training, dict) and (training.get("steps") is None) == (training.get("epochs") is None):
-        faults.append("training: give either steps or epochs")
+        faults.append("training: give either steps or epochs (--steps N or --epochs N)")
     if faults or config is None:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         raise ConfigurationError(f"the run's configuration has {count}: " + "; ".join(faults))
