@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import namedtuple
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,57 @@ def test_a_new_term_ends_the_writer_of_the_old_one(bench: Bench) -> None:
         old.save(4)
     assert raised.value.exit_code is Exit.PEER_LOST
     assert new.pointer(keys.latest("run")).generation == 2
+
+
+class Meanwhile:
+    """A store whose first call of that name finds the older generation at work."""
+
+    def __init__(self, store: Store, call: str, work: Callable[[], None]) -> None:
+        self._store, self._call, self._work = store, call, [work]
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+
+        def called(*arguments: Any, **options: Any) -> Any:
+            answer = real(*arguments, **options) if name == "list_objects" else None
+            while self._work:
+                self._work.pop()()
+            return answer if answer is not None else real(*arguments, **options)
+
+        return called if name == self._call else real
+
+
+@pytest.mark.parametrize(("call", "resumed"), [("download", 4), ("list_objects", 10)])
+def test_an_old_writer_that_still_saves_takes_nothing_away_from_the_term_that_begins(
+    bench: Bench, call: str, resumed: int
+) -> None:
+    """Its saves prune what is being read, unless it is fenced off before; it may yet move `latest` before that."""
+    old = Term(bench, 1)
+    old.begin()
+    for step in (2, 4):
+        old.save(step)
+
+    def save_on() -> None:
+        for step in (6, 8, 10):
+            with suppress(FencedError):
+                old.save(step)
+
+    new = Term(bench, 2, node="another-node", store=Meanwhile(bench.store, call, save_on))
+    assert new.begin() == resumed and new.fallbacks == []
+    with pytest.raises(FencedError):
+        old.save(12)
+
+
+def test_a_generation_that_comes_late_does_not_end_the_newer_one(bench: Bench) -> None:
+    first, new = Term(bench, 1), Term(bench, 3, node="another-node")
+    first.begin()
+    first.save(2)
+    new.begin()
+    new.save(4)
+    with pytest.raises(FencedError, match="run run is at generation 3; this one ends"):
+        Term(bench, 2, node="late").begin()
+    new.save(6)
+    assert newest_complete(bench.store, bench.bucket, "run").generation == 3  # type: ignore[union-attr]
 
 
 def test_what_a_fenced_writer_left_ahead_is_not_in_the_line(bench: Bench) -> None:

@@ -5,10 +5,10 @@ proves the upload; rank 0 writes the manifest of all (now the checkpoint exists)
 anywhere in between, the run resumes from what is complete.
 
 Fencing: state files lie below their generation's name, so that no writer touches another's bytes. A term
-begins by rewriting ``latest`` under the new generation (If-Match on what was read); every later move is
-If-Match on the own last value. A writer of an older generation is refused there and ends. A manifest that
-such a writer had already put ahead of ``latest`` is not in the line (`lineage`); a newer generation replaces
-it.
+begins by rewriting ``latest`` under the new generation (If-Match on what was read), before it reads a state;
+every later move is If-Match on the own last value. A writer of an older generation is refused there and ends. A
+manifest that such a writer had already put ahead of ``latest`` is not in the line (`lineage`); a newer
+generation replaces it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .checkpoint_disk import (
     prepare_disk,
     telling_why,
 )
-from .lineage import MANIFEST, STEP_FOLDER, fetch_files, manifest_sha256, read_line, read_pointer
+from .lineage import MANIFEST, STEP_FOLDER, Line, fetch_files, manifest_sha256, read_line, read_pointer
 from .saved_state import SavedState, UnreadableError, write_state
 from .state import Part
 from .world import Writers
@@ -48,6 +48,7 @@ from .world import Writers
 _log = logging.getLogger(__name__)
 
 PARALLEL_FILES = 4  # of a node, hashed and uploaded at a time; each goes up in parallel parts besides
+FENCE_TRIES = 8  # against a writer that saves again and again meanwhile
 ALONE = Writers()
 
 Fallback = Callable[[int, str], None]  # step of an unusable checkpoint, why
@@ -93,19 +94,18 @@ class Checkpoints:
 
         None: a fresh start. Whether disk and bucket take a checkpoint is tried out first. Raises CheckpointError when
         they do not, when a save of ``expected_bytes`` would not fit twice on the disk, or when checkpoints exist and
-        none is usable; ConfigurationError when resuming is forbidden; StoreError.
+        none is usable; ConfigurationError when resuming is forbidden; FencedError where a newer generation has begun;
+        StoreError.
         """
         self.prepare(expected_bytes)
         with ThreadPoolExecutor(1) as pool:  # beside the reading, which is what a resume waits for
             tried = pool.submit(self._try_store)
             found = self._find(on_fallback, restore)
             tried.result()
-        if found is not None:
-            self._move_latest(found)
         return found
 
     def _find(self, on_fallback: Fallback, restore: Restore) -> CheckpointManifest | None:
-        line = read_line(self._store, self._bucket, self._run)
+        line = self._fenced_line()
         if line.manifests and self._never_resume:
             raise ConfigurationError(
                 f"run {self._run} has a checkpoint of step {line.manifests[0].step} and resume is never: "
@@ -113,7 +113,6 @@ class Checkpoints:
             )
         for step, why in line.broken:
             on_fallback(step, why)
-        self._latest_etag, self._best_etag = line.latest.etag, line.best.etag
         for place, manifest in enumerate(line.manifests):
             try:
                 self.load(manifest, restore)
@@ -123,6 +122,8 @@ class Checkpoints:
             self._steps = [older.step for older in reversed(line.manifests[place:])]
             if line.best.value and line.best.value.step <= manifest.step:
                 self._best_step = line.best.value.step
+            if place:
+                self._move_latest(manifest)
             return manifest
         if line.manifests or line.broken or line.latest.value:
             raise CheckpointError(
@@ -130,6 +131,32 @@ class Checkpoints:
                 "and none is usable; restore an older version of the objects, or start a run of another name"
             )
         return None
+
+    def _fenced_line(self) -> Line:
+        """The run's line, whose end no older generation moves any more: one that still saves would go on to prune what
+        is being read. Raises FencedError where a newer generation has it."""
+        for left in reversed(range(FENCE_TRIES)):
+            line = read_line(self._store, self._bucket, self._run)
+            self._latest_etag, self._best_etag = line.latest.etag, line.best.etag
+            head = line.latest.value
+            if head and head.generation > self._generation:
+                raise FencedError(f"run {self._run} is at generation {head.generation}; this one ends")
+            if not line.manifests or self._never_resume:
+                now = (
+                    read_pointer(self._store, self._bucket, keys.latest(self._run))
+                    if line.broken
+                    else line.latest
+                )
+                if left and now.etag != line.latest.etag:
+                    continue  # all of them were pruned between their listing and their reading
+                return line
+            try:
+                self._move_latest(line.manifests[0])
+                return line
+            except FencedError:  # moved since it was read
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     def load(self, manifest: CheckpointManifest, restore: Restore) -> None:
         """The state, from this node's disk where it is still right, else from the bucket.
