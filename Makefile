@@ -66,8 +66,8 @@ catalog: ## the GPU instance types that are known; GPUS=8 GIB=80 EFA=1 BLOCK=1 A
 release: ## build the trainer's release for the nodes into dist/, where the five newest are kept; TORCH=cp312 adds torch
 	@$(PROGRAM) -m localcloud.release $(if $(TORCH),--torch $(TORCH))
 
-bench: ## the program's own speed against its limits: pure planning, previews of few and of many groups; JSON=1
-	@$(WORKBENCH) -m benchmarks $(if $(JSON),--json)
+bench: ## speed against limits and other tools; ONLY='data training' runs some parts; JSON=1
+	@$(WORKBENCH) -m benchmarks $(if $(JSON),--json) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 test: ## run all tests; ARGS='tests/unit -k plan' runs some
 	@$(WORKBENCH) -m pytest $(ARGS)

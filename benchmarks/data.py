@@ -12,20 +12,17 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from trainer.contracts import keys
 from trainer.contracts.cluster import Cluster, GroupInfo
 from trainer.contracts.node_document import DatasetLocation
@@ -34,12 +31,14 @@ from trainer.data.manifest import DatasetName
 from trainer.data.publish import describe
 
 from localcloud.toolchain import ROOT, Failed
+from localcloud.toolchain import paths as tools
 
 from . import sample_rates
+from .races import Race, say
 from .s3_server import s3_server
 
 BUCKET = "bench"
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 300  # of one command
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,38 @@ QUICK = Sizes(shards=16, shard_mib=4, files=1_000, samples=5_000)
 
 
 @dataclass(frozen=True)
-class Row:
-    what: str
-    peer: str
-    target: float
-    ours: list[float]  # seconds, or samples a second
-    theirs: list[float]
-    unit: str
+class Figures:
+    server: str
+    races: list[Race]
+    notes: list[str]
 
-    @property
-    def ratios(self) -> list[float]:
-        pairs = zip(self.ours, self.theirs, strict=True)
-        return [theirs / ours if self.unit == "s" else ours / theirs for ours, theirs in pairs]
+
+def measure(sizes: Sizes = Sizes(), rounds: int = 5) -> Figures:
+    """Raises Failed where a command fails or is stuck."""
+    with tempfile.TemporaryDirectory(prefix="gpu-training-bench-") as folder:
+        work = Path(folder)
+        try:
+            with s3_server(work / "s3") as (server, environment):
+                bench = Bench(work, environment, rounds)
+                races = [*bench.sync(sizes), *bench.small_files(sizes)]
+        except subprocess.SubprocessError as fault:
+            raise Failed(str(fault)) from fault
+        notes = [f"S3 is {server} on this machine.", *bench.notes]
+        say(" ".join(notes))
+        return Figures(server, [*races, *rates(work, sizes, rounds)], notes)
+
+
+def rows(figures: Figures) -> list[tuple[str, str, str, str]]:
+    """For the table of `make bench`: what, median, lowest to highest, held to."""
+    return [race.row() for race in figures.races]
+
+
+def to_json(figures: Figures) -> dict[str, Any]:
+    return {
+        "server": figures.server,
+        "races": [race.to_json() for race in figures.races],
+        "notes": figures.notes,
+    }
 
 
 def main() -> int:
@@ -74,39 +93,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    sizes = QUICK if asked.quick else Sizes()
-    with tempfile.TemporaryDirectory(prefix="gpu-training-bench-") as folder:
-        work = Path(folder)
-        try:
-            with s3_server(work / "s3") as (server, environment):
-                bench = Bench(work, environment, asked.rounds)
-                rows = [*bench.sync(sizes), *bench.small_files(sizes)]
-            rows += rates(work, sizes, asked.rounds)
-        except (Failed, subprocess.SubprocessError) as fault:
-            print(f"bench: {fault}", file=sys.stderr)
-            return 1
-    if asked.json:
-        print(json.dumps({"server": server, "sizes": asdict(sizes), "rows": [asdict(row) for row in rows],
-                          "notes": bench.notes}))  # fmt: skip
-    else:
-        show(rows, server, bench.notes)
+    try:
+        figures = measure(QUICK if asked.quick else Sizes(), asked.rounds)
+    except Failed as fault:
+        print(f"bench: {fault}", file=sys.stderr)
+        return 1
+    print(json.dumps(to_json(figures)) if asked.json else "\n".join(" | ".join(row) for row in rows(figures)))
     return 0
-
-
-def show(rows: list[Row], server: str, notes: list[str]) -> None:
-    table = Table("what", "ours", "peer", "its", "ratio", "lowest to highest", "held to")
-    for row in rows:
-        ours, theirs = (_amount(statistics.median(values), row.unit) for values in (row.ours, row.theirs))
-        ratio, low, high = statistics.median(row.ratios), min(row.ratios), max(row.ratios)
-        table.add_row(
-            row.what, ours, row.peer, theirs, f"{ratio:.2f}", f"{low:.2f} to {high:.2f}", f">= {row.target}"
-        )
-    Console(width=130).print(table)
-    print(f"S3 is {server} on this machine. {' '.join(notes)}")
-
-
-def _amount(value: float, unit: str) -> str:
-    return f"{value:.2f} s" if unit == "s" else f"{value:,.0f}/s"
 
 
 class Bench:
@@ -136,7 +129,7 @@ class Bench:
             },
         )
         s3.put_object(Bucket=BUCKET, Key=keys.cluster(), Body=cluster.to_json().encode())
-        self.s5cmd, self.aws = _tool("s5cmd"), _tool("aws")
+        self.s5cmd, self.aws = _tool("s5cmd", Path(sys.executable)), _tool("aws", tools().python_image)
 
     def trainer(self, *words: object) -> list[str]:
         return [sys.executable, "-m", "trainer", "dataset", *map(str, words)]
@@ -161,7 +154,7 @@ class Bench:
         shutil.rmtree(target, ignore_errors=True)
         return self.seconds(command(target))
 
-    def sync(self, sizes: Sizes) -> list[Row]:
+    def sync(self, sizes: Sizes) -> list[Race]:
         source = self.work / "large"
         source.mkdir()
         rng = np.random.default_rng(0)
@@ -174,21 +167,18 @@ class Bench:
         self.notes.append(f"Publishing {gib:.2f} GiB took {self.seconds(self.trainer(*publishing)):.1f} s.")
         shutil.rmtree(source)
         raw = f"s3://{BUCKET}/datasets/large/v1/"
-        contestants = {
-            "ours": lambda to: self.trainer("sync", "large@v1", to, "--artifacts-bucket", BUCKET),
-            "aws s3 sync": lambda to: [str(self.aws), "s3", "sync", "--only-show-errors", raw, str(to)],
-            "s5cmd cp": lambda to: [str(self.s5cmd), "cp", f"{raw}*", f"{to}/"],
-        }
-        taken = self.take_turns(contestants)
+        taken = self.take_turns(
+            {
+                "ours": lambda to: self.trainer("sync", "large@v1", to, "--artifacts-bucket", BUCKET),
+                "aws s3 sync": lambda to: [str(self.aws), "s3", "sync", "--only-show-errors", raw, str(to)],
+                "s5cmd cp": lambda to: [str(self.s5cmd), "cp", f"{raw}*", f"{to}/"],
+            }
+        )
         what = f"sync and verify {gib:.2f} GiB in {sizes.shards} shards"
         targets = {"aws s3 sync": 1.0, "s5cmd cp": 0.8}
-        return [
-            Row(what, peer, targets[peer], taken["ours"], taken[peer], "s")
-            for peer in taken
-            if peer != "ours"
-        ]
+        return [Race(what, peer, target, taken["ours"], taken[peer], "s") for peer, target in targets.items()]
 
-    def small_files(self, sizes: Sizes) -> list[Row]:
+    def small_files(self, sizes: Sizes) -> list[Race]:
         source = self.work / "pictures"
         _write_pictures(source, sizes.files)
         importing = self.seconds(self.trainer("import", "images", source, "packed"))
@@ -196,11 +186,10 @@ class Bench:
         self.notes.append(
             f"Importing {sizes.files} files took {importing:.1f} s and publishing them {publishing:.1f} s, once."
         )
-        if self.s5cmd is None:
-            return []
         raw = f"s3://{BUCKET}/raw/"
-        uploading = self.seconds([self.s5cmd, "cp", f"{source}/", raw])
-        self.notes.append(f"s5cmd uploaded the raw files in {uploading:.1f} s.")
+        if self.s5cmd is not None:
+            uploading = self.seconds([self.s5cmd, "cp", f"{source}/", raw])
+            self.notes.append(f"s5cmd uploaded the raw files in {uploading:.1f} s.")
         taken = self.take_turns(
             {
                 "ours": lambda to: self.trainer("sync", "small@v1", to, "--artifacts-bucket", BUCKET),
@@ -208,20 +197,21 @@ class Bench:
             }
         )
         what = f"{sizes.files} small files on the node"
-        return [Row(what, "s5cmd cp of the raw files", 1.0, taken["ours"], taken["s5cmd cp"], "s")]
+        return [Race(what, "s5cmd cp of the raw files", 1.0, taken["ours"], taken["s5cmd cp"], "s")]
 
     def take_turns(self, contestants: dict[str, Callable[[Path], list[str]]]) -> dict[str, list[float]]:
+        """Seconds, round by round; none of a contestant that is not installed."""
         absent = {"aws s3 sync": self.aws is None, "s5cmd cp": self.s5cmd is None}
-        here = {name: command for name, command in contestants.items() if not absent.get(name)}
-        self.notes += [f"{name.split()[0]} is not installed." for name in contestants if name not in here]
-        taken: dict[str, list[float]] = {name: [] for name in here}
-        for _ in range(self.rounds):
-            for name, command in here.items():
-                taken[name].append(self.into_empty(command))
+        taken: dict[str, list[float]] = {name: [] for name in contestants}
+        for number in range(self.rounds):
+            say(f"data, round {number + 1} of {self.rounds}: {', '.join(contestants)}")
+            for name, command in contestants.items():
+                if not absent.get(name):
+                    taken[name].append(self.into_empty(command))
         return taken
 
 
-def rates(work: Path, sizes: Sizes, rounds: int) -> list[Row]:
+def rates(work: Path, sizes: Sizes, rounds: int) -> list[Race]:
     """Reading in this process, and by two loaders."""
     shards, tars = work / "samples", work / "tars"
     shards.mkdir()
@@ -231,7 +221,7 @@ def rates(work: Path, sizes: Sizes, rounds: int) -> list[Row]:
         np.savez(shards / f"train-{number}.npz", images=images, labels=rng.integers(0, 10, len(images)))
     convert(shards, tars, "tar", None, lambda _done, _total: None)
     manifest = describe(shards, DatasetName("samples", "v1"))
-    rows = []
+    races: list[Race] = []
     for workers in (0, 2):
         passes: dict[str, sample_rates.Pass | None] = {
             "ours": sample_rates.ours(shards, manifest, workers, None),
@@ -239,22 +229,25 @@ def rates(work: Path, sizes: Sizes, rounds: int) -> list[Row]:
             "plain DataLoader, in memory": sample_rates.plain(shards, workers),
             "WebDataset": sample_rates.web(tars, workers),
         }
-        here = {name: epoch for name, epoch in passes.items() if epoch is not None}
-        rate: dict[str, list[float]] = {name: [] for name in here}
-        for round_number in range(rounds + 1):
-            for name, epoch in here.items():
-                count, seconds = epoch()
-                if round_number:  # the first one fills the page cache
-                    rate[name].append(count / seconds)
+        rate: dict[str, list[float]] = {name: [] for name in passes}
         where = "in the process" if workers == 0 else f"{workers} loaders"
-        for mine, peers in (("ours", here), ("streamed", ["WebDataset"])):
-            what = "samples, " if mine == "ours" else "samples in a streamed run's order, "
-            rows += [
-                Row(what + where, peer, 1.0, rate[mine], rate[peer], "samples/s")
-                for peer in peers
-                if peer in here and peer not in ("ours", "streamed")
-            ]
-    return rows
+        for number in range(rounds + 1):
+            say(f"sample rates {where}, round {number} of {rounds}")
+            for name, epoch in passes.items():
+                if epoch is None:
+                    continue
+                count, seconds = epoch()
+                if number:  # the first one fills the page cache
+                    rate[name].append(count / seconds)
+        races += [
+            Race(f"{what} {where}", peer, 1.0, rate[mine], rate[peer], "samples/s")
+            for mine, what, peer in (
+                ("ours", "samples", "plain DataLoader, in memory"),
+                ("ours", "samples", "WebDataset"),
+                ("streamed", "samples in a streamed run's order", "WebDataset"),
+            )
+        ]
+    return races
 
 
 def _write_pictures(folder: Path, count: int) -> None:
@@ -268,9 +261,9 @@ def _write_pictures(folder: Path, count: int) -> None:
         Image.fromarray(pixels).save(folder / f"class-{number % 10}" / f"{number:06d}.png")
 
 
-def _tool(name: str) -> str | None:
-    """Beside this Python, where wheels put their programs, or on PATH."""
-    beside = Path(sys.executable).parent / name
+def _tool(name: str, python: Path) -> str | None:
+    """Of that Python's environment, whose version is locked; else from PATH."""
+    beside = python.with_name(name)
     return str(beside) if beside.exists() else shutil.which(name)
 
 

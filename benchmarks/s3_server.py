@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def _s3s_fs() -> str | None:
     if found := shutil.which("s3s-fs"):
         return found
     if not built.exists() and (cargo := shutil.which("cargo")):
-        print(f"bench: building s3s-fs {VERSION} once, a few minutes ...", flush=True)
+        print(f"bench: building s3s-fs {VERSION} once, a few minutes ...", file=sys.stderr, flush=True)
         command = [
             cargo,
             "install",
@@ -79,7 +80,11 @@ def _s3s_fs() -> str | None:
         try:
             subprocess.run([*command, str(home)], check=True, capture_output=True, timeout=BUILD_SECONDS)
         except (subprocess.SubprocessError, OSError) as error:
-            print(f"bench: s3s-fs could not be built ({error}); moto serves instead", flush=True)
+            print(
+                f"bench: s3s-fs could not be built ({error}); moto serves instead",
+                file=sys.stderr,
+                flush=True,
+            )
     return str(built) if built.exists() else None
 
 
