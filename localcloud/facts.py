@@ -116,14 +116,11 @@ class Facts:
         for file in manifest.files:
             body = self.get(keys.checkpoint(run, pointer.step, file.name))
             verified = verified and body is not None and hashlib.sha256(body).hexdigest() == file.sha256
-        return CheckpointSummary(pointer.step, manifest.files[0].sha256, verified)
+        return CheckpointSummary(pointer.step, pointer.manifest_sha256, verified)
 
     def events(self, run: str, generation: int) -> list[dict[str, Any]]:
         """Rank 0's event lines of one generation, as its agent uploaded them; empty where there are none."""
         prefix = f"runs/{run}/logs/gen-{generation:04d}/"
         listed = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
-        for entry in listed:
-            if entry["Key"].endswith("/events.jsonl"):
-                body = self.get(entry["Key"]) or b""
-                return [json.loads(line) for line in body.splitlines() if line.strip()]
-        return []
+        bodies = [self.get(entry["Key"]) or b"" for entry in listed if keys.is_events_segment(entry["Key"])]
+        return [json.loads(line) for line in b"".join(bodies).splitlines() if line.strip()]

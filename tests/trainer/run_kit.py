@@ -67,5 +67,5 @@ def train(stack: Bench, name: str, done: int) -> None:
         lines.append(
             WorkerEvent(kind="step", time=step, step=step, loss=2 - step / 20, seconds=0.5).to_line()
         )
-    board(stack).put_text(keys.run_log(name, 1, "i-1", "events.jsonl"), "".join(lines))
+    board(stack).put_text(keys.run_log(name, 1, "i-1", keys.events_segment(1)), "".join(lines))
     board(stack).put_text(keys.run_log(name, 1, "i-2", "worker.log"), "hello from the worker\n")

@@ -84,7 +84,7 @@ def page_of(record: Record) -> Page:
 def write_part(
     folder: Path, generation: int, lines: list[str], torn: str = "", instance: str = "i-1"
 ) -> None:
-    target = folder / "logs" / f"gen-{generation:04d}" / instance / "events.jsonl"
+    target = folder / "logs" / f"gen-{generation:04d}" / instance / "events-000001.jsonl"
     target.parent.mkdir(parents=True)
     target.write_text("".join(f"{line}\n" for line in lines) + torn)
 
@@ -257,9 +257,7 @@ def test_a_run_without_a_result_is_what_its_last_event_says(last: str, state: st
     assert config.training.dataset in page.text
 
 
-@pytest.mark.parametrize(
-    ("which", "words"), [("nobody", "there is no run nobody"), (".", "holds no events of a run")]
-)
+@pytest.mark.parametrize(("which", "words"), [("nobody", "there is no run nobody"), (".", "holds no run")])
 def test_a_run_that_is_not_there_is_a_plain_fault(
     which: str,
     words: str,

@@ -238,19 +238,19 @@ def _show(status: RunStatus, console: Any) -> None:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from .agent.board import EVENTS, WORKER_LOG
+    from .agent.board import WORKER_LOG
     from .contracts import keys
     from .runs.watch import event_line, log_line
 
     board, cluster = _connect(arguments)
     run = _existing(arguments, board, cluster).name
-    name = WORKER_LOG if arguments.worker else EVENTS
     printed: dict[str, int] = {}
     while True:
         over = board.result(run) is not None or not arguments.follow
         for listed in board.store.list_objects(board.bucket, keys.run_logs(run)):
             generation, instance_id, file_name = listed.key.split("/")[-3:]
-            if file_name != name or listed.size_bytes <= printed.get(listed.key, 0):
+            wanted = file_name == WORKER_LOG if arguments.worker else keys.is_events_segment(file_name)
+            if not wanted or listed.size_bytes <= printed.get(listed.key, 0):
                 continue
             fetched = board.store.get(board.bucket, listed.key)
             text = fetched.body[printed.get(listed.key, 0) :].decode(errors="replace") if fetched else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import boto3
 from botocore.config import Config
@@ -26,7 +26,6 @@ QUICK = Config(
     connect_timeout=2,
     read_timeout=5,
 )
-EVENTS = "events.jsonl"
 WORKER_LOG = "worker.log"
 
 
@@ -40,6 +39,8 @@ def utc_now() -> str:
 class Board:
     store: Store
     bucket: str
+    # Of runs' events, by key: whoever watches a run fetches what is new.
+    segments: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def connect(cls, region: str, bucket: str) -> Board:
@@ -107,10 +108,21 @@ class Board:
 
     def events(self, run: str) -> list[list[WorkerEvent]]:
         """Rank 0's events, a list a generation, in order of the generations."""
-        listed = self.store.list_objects(self.bucket, keys.run_logs(run))
-        found = [entry.key for entry in listed if entry.key.endswith(f"/{EVENTS}")]
-        bodies = [self.store.get(self.bucket, key) for key in sorted(found)]
-        return [parse_events(body.body.splitlines()) for body in bodies if body]
+        return [parse_events(body.splitlines()) for body in self.event_logs(run).values()]
+
+    def event_logs(self, run: str) -> dict[tuple[int, str], bytes]:
+        """What rank 0 of each generation told, by generation and instance id, in their order."""
+        logs: dict[tuple[int, str], bytes] = {}
+        for entry in self.store.list_objects(self.bucket, keys.run_logs(run)):
+            if not keys.is_events_segment(entry.key):
+                continue
+            if (there := self.segments.get(entry.key)) is None or len(there) != entry.size_bytes:
+                fetched = self.store.get(self.bucket, entry.key)
+                there = self.segments[entry.key] = fetched.body if fetched else b""
+            generation, instance_id = entry.key.split("/")[-3:-1]
+            whose = int(generation.removeprefix("gen-")), instance_id
+            logs[whose] = logs.get(whose, b"") + there
+        return logs
 
     def _read(self, model: type[D], key: str) -> D | None:
         fetched = self.store.get(self.bucket, key)

@@ -15,7 +15,6 @@ from ..errors import Fault, StoreError
 from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger, hide
 from . import generation as rules
-from . import uploads
 from .board import utc_now
 from .cost import UsageClock, all_usage, run_cost, seconds_before, show_cost
 from .ending import Ending
@@ -27,8 +26,9 @@ from .peers import Peers
 from .prepare import data_dir, in_background
 from .secret_values import Secrets
 from .standby import Standby
-from .supervisor import OWNER_VARIABLE, Workers
+from .supervisor import standby_environment
 from .training import Training
+from .uploads import Logs
 
 SOON_SECONDS = 1.0  # between looks at the run while a generation is about to begin
 ABOUT_TO_BEGIN_SECONDS = 30.0  # so long after this node became ready
@@ -68,15 +68,14 @@ class Session:
     _ready_since: float | None = None
     _written_at: float | None = None  # when the last report reached S3
     _next_upload: float = 0.0
-    _unsent: Workers | None = None  # whose logs S3 did not take yet
+    _unsent: Logs | None = None  # what S3 did not take yet
     _last_wait: str = ""
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.node.state)
         self._observer = Observer(self.node.pace)
         self._ending = Ending(self.node, self.run)
-        owned = {**os.environ, OWNER_VARIABLE: str(self.node.state_dir)}
-        self._standby = Standby(self.node.standby_argv, owned)
+        self._standby = Standby(self.node.standby_argv)
 
     @classmethod
     def open(cls, node: Node, run: RunConfig, peers: Peers) -> Session:
@@ -134,7 +133,7 @@ class Session:
         if training.tick():
             self._fence(training)
             if training.settled and not training.stopping:
-                self._standby.prepare()
+                self._standby.prepare(standby_environment(training.config, os.environ))
             return False
         self._generation_ended(training)
         return True
@@ -175,7 +174,7 @@ class Session:
         if action is not None:
             self._act(action, reports)
         if self._training is not None and time.monotonic() >= self._next_upload:
-            uploads.events(self.node, self._training.workers)
+            self._training.logs.events()
             self._next_upload = time.monotonic() + LOG_SECONDS
 
     def _view(
@@ -347,7 +346,7 @@ class Session:
         result = training.result()
         self._set(trained_seconds=self._trained_before + training.seconds)
         self._training = None
-        self._upload(training.workers)
+        self._upload(training.logs)
         if self._leaving:
             saved = result.code in (Exit.DONE, Exit.STOPPED_SAVED)
             self._left(Exit.STOPPED_SAVED if saved else Exit.STOPPED_STALE)
@@ -355,9 +354,8 @@ class Session:
         self._settle(result)
         self._ready_since = time.monotonic()
 
-    def _upload(self, workers: Workers) -> None:
-        sent = uploads.events(self.node, workers) and uploads.worker_log(self.node, workers)
-        self._unsent = None if sent else workers
+    def _upload(self, logs: Logs) -> None:
+        self._unsent = None if logs.events() and logs.worker_log() else logs
 
     def _settle(self, result: ExitReport) -> None:
         if result.code == Exit.DONE:

@@ -15,6 +15,7 @@ from .node import Node
 from .secret_values import Secrets
 from .standby import Standby
 from .supervisor import Workers, local_ranks
+from .uploads import Logs
 from .watchdog import Watchdog, ask_for_stacks, describe, rank_processes
 
 STOP_SECONDS = 100.0  # the agent's share of a stop; then workers are killed
@@ -31,6 +32,7 @@ class Training:
     secrets: Secrets = field(default_factory=Secrets)
     standby: Standby | None = None
     workers: Workers = field(init=False)
+    logs: Logs = field(init=False)
     began: float = 0.0
     _tail: Tail = field(init=False)
     _watchdog: Watchdog = field(init=False)
@@ -44,6 +46,7 @@ class Training:
     def __post_init__(self) -> None:
         folder = generation_dir(self.node.state_dir, self.config.run.name, self.generation.n)
         self.workers = Workers(self.config, folder, self.node.worker_argv, self.secrets, self.standby)
+        self.logs = Logs(self.node, self.workers)
         self._tail = Tail(events_file(folder, local_ranks(self.config)[0]))
 
     @property

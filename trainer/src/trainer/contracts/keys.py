@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def node_document(group: str, sha256: str) -> str:
     return f"groups/{group}/node-{sha256}.json"
@@ -66,8 +68,17 @@ def run_logs(run: str) -> str:
 
 
 def run_log(run: str, generation: int, instance_id: str, name: str) -> str:
-    """``name`` is events.jsonl (one line a step, rank 0 only) or worker.log."""
+    """``name`` is an `events_segment` (one line a step, rank 0 only) or worker.log."""
     return f"runs/{run}/logs/gen-{generation:04d}/{instance_id}/{name}"
+
+
+def events_segment(number: int) -> str:
+    """Counted from 1; in the order of their names they are one file."""
+    return f"events-{number:06d}.jsonl"
+
+
+def is_events_segment(key: str) -> bool:
+    return re.fullmatch(r"events-\d{6}\.jsonl", key.rpartition("/")[2]) is not None
 
 
 def checkpoints(run: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from ..agent.board import EVENTS, Board
+from ..agent.board import Board
 from ..agent.cost import all_usage, run_cost
 from ..contracts import keys
 from ..contracts.base import Document
@@ -23,7 +23,8 @@ from ..selfcheck.report import SelfCheckReport
 from .steps import Part, read_part
 
 D = TypeVar("D", bound=Document)
-LOG = re.compile(r"gen-(\d+)/(?:([^/]+)/events|events-rank0)\.jsonl$")
+# Of a node or a local run, and as a copy of the bucket has it
+LOG = re.compile(r"gen-(\d+)/(?:events-rank0|([^/]+)/events-\d{6})\.jsonl$")
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,7 @@ def from_bucket(board: Board, run: str) -> Record:
     def below(prefix: str, ending: str) -> Iterator[str]:
         return (entry.key for entry in store.list_objects(bucket, prefix) if entry.key.endswith(ending))
 
-    parts = []
-    for key in below(keys.run_logs(run), f"/{EVENTS}"):
-        fetched, found = store.get(bucket, key), LOG.search(key)
-        if fetched and found:
-            parts.append(read_part(int(found[1]), found[2] or "", fetched.body.splitlines()))
+    logs = board.event_logs(run)
     members, result = board.reports(run), board.result(run)
     checks = {
         key.rpartition("/")[2][:-5]: read(SelfCheckReport, key)
@@ -73,7 +70,7 @@ def from_bucket(board: Board, run: str) -> Record:
     return Record(
         name=run,
         config=config,
-        parts=ordered(parts),
+        parts=ordered(logs),
         result=result,
         generation=board.generation(run)[0],
         members=members,
@@ -87,16 +84,16 @@ def from_bucket(board: Board, run: str) -> Record:
 
 def from_folder(folder: Path) -> Record:
     """A run's folder: of `trainer train`, of a node, or a copy of ``runs/<run>/``. Raises ConfigurationError."""
-    logs = [path for path in folder.rglob("*.jsonl") if LOG.search(path.as_posix())]
+    logs: dict[tuple[int, str], bytes] = {}
+    for path in sorted(folder.rglob("*.jsonl")):
+        if found := LOG.search(path.as_posix()):
+            whose = int(found[1]), found[2] or ""
+            logs[whose] = logs.get(whose, b"") + path.read_bytes()
     if not logs:
         raise ConfigurationError(
-            f"{folder} holds no events of a run (gen-0001/events-rank0.jsonl or logs/gen-0001/<instance>/{EVENTS})"
+            f"{folder} holds no run: neither gen-0001/events-rank0.jsonl, which `trainer train` leaves, "
+            "nor logs/gen-0001/<instance>/events-000001.jsonl, as a copy of runs/<run>/ in a bucket has it"
         )
-    parts = []
-    for path in logs:
-        found = LOG.search(path.as_posix())
-        if found:
-            parts.append(read_part(int(found[1]), found[2] or "", path.read_bytes().splitlines()))
 
     def read(model: type[D], pattern: str) -> dict[Path, D]:
         documents = {path: parse(model, path.read_bytes()) for path in sorted(folder.rglob(pattern))}
@@ -110,7 +107,7 @@ def from_folder(folder: Path) -> Record:
     return Record(
         name=configs[-1].name if configs else folder.resolve().name,
         config=configs[-1] if configs else None,
-        parts=ordered(parts),
+        parts=ordered(logs),
         result=result,
         generation=next(iter(read(Generation, "generation.json").values()), None),
         members=members,
@@ -135,5 +132,7 @@ def parse(model: type[D], text: bytes) -> D | None:
         return None
 
 
-def ordered(parts: Iterable[Part]) -> list[Part]:
+def ordered(logs: Mapping[tuple[int, str], bytes]) -> list[Part]:
+    """``logs`` by generation and instance id."""
+    parts = [read_part(*whose, body.splitlines()) for whose, body in logs.items()]
     return sorted(parts, key=lambda part: (part.generation, part.first_at or 0.0))
