@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -147,21 +148,26 @@ def test_no_rank_outlives_a_self_check_that_is_killed(tmp_path: Path) -> None:
     def ranks() -> list[Path]:
         return [Path("/proc") / pid for pid in children.read_text().split()]
 
+    started: list[Path] = []
     try:
         wait_until(lambda: sum("torch" in (rank / "maps").read_text() for rank in ranks()) == 2)
         started = ranks()
-    finally:
+        for rank in started:  # else they come to their end by themselves
+            os.kill(int(rank.name), signal.SIGSTOP)
         parent.kill()
         parent.wait()
-    wait_until(lambda: not any("allreduce_rank" in _command_line(rank) for rank in started))
+        wait_until(lambda: not any(map(_is_rank, started)), seconds=20)
+    finally:
+        parent.kill()
+        for rank in filter(_is_rank, started):
+            os.kill(int(rank.name), signal.SIGKILL)
 
 
-def _command_line(process: Path) -> str:
-    """Empty once it has ended."""
+def _is_rank(process: Path) -> bool:
     try:
-        return (process / "cmdline").read_text()
-    except OSError:
-        return ""
+        return "allreduce_rank" in (process / "cmdline").read_text()
+    except OSError:  # it has ended
+        return False
 
 
 def test_a_rank_of_torchruns_has_nccl_write_down_what_it_chose(monkeypatch: pytest.MonkeyPatch) -> None:
