@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
@@ -167,6 +168,26 @@ def test_large_files_go_in_parts(bench: Bench, tmp_path: Path, monkeypatch: pyte
     bench.store.upload(bench.bucket, "file", source, sha256_of(source))
     head = bench.store.head(bench.bucket, "file")
     assert head is not None and head.size_bytes == 6_000_000 and head.etag.endswith('-2"')
+
+
+def test_a_part_that_arrives_altered_is_sent_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MULTIPART_BYTES", 5 << 20)
+    source, refusals, client = tmp_path / "source", [2, 1], make_client(REGION)
+    source.write_bytes(b"checkpoint" * 600_000)
+
+    class Told:
+        def stream(self) -> Iterator[bytes]:
+            yield b"<Error><Code>BadDigest</Code></Error>"
+
+    def refuse(request: Any, **_: Any) -> AWSResponse | None:
+        return AWSResponse(request.url, 400, {}, Told()) if refusals and refusals.pop() else None
+
+    client.meta.events.register("before-send.s3.UploadPart", refuse)
+    Store(client).upload(bench.bucket, "file", source, sha256_of(source))
+    head = bench.store.head(bench.bucket, "file")
+    assert not refusals and head is not None and head.size_bytes == 6_000_000
 
 
 def test_a_download_that_is_not_the_expected_bytes_never_gets_the_name(bench: Bench, tmp_path: Path) -> None:
