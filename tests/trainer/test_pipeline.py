@@ -166,7 +166,7 @@ def test_what_does_not_go_with_stages_is_told(fields: dict[str, Any], told: str)
         (4, {"pipeline": 2, "tensor": 2, "data": 2}, "2 x 2 x 2 ranks"),
     ],
 )
-def test_ranks_that_make_no_grid_are_told(size: int, parallel: dict[str, int], told: str) -> None:
+def test_ranks_that_make_no_grid_are_told(size: int, parallel: dict[str, Any], told: str) -> None:
     world = World(0, size, 0, torch.device("cpu"), None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         make_grid(ParallelSettings(**parallel), world)
