@@ -301,9 +301,10 @@ class Cloud:
         steps: int = 20,
         on_finish: Any = "keep",
         elastic: ElasticSettings | None = None,
+        data: Any = "sync",
         **arguments: Any,
     ) -> RunConfig:
-        training = TrainingConfig(dataset="numbers@v1", steps=steps, model_args=arguments)
+        training = TrainingConfig(dataset="numbers@v1", steps=steps, data=data, model_args=arguments)
         config = RunConfig(
             name=name,
             groups=["gpu"],

@@ -49,6 +49,20 @@ def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[
     assert cloud.result("second").status == "finished"
 
 
+def test_a_streamed_run_leaves_nothing_on_the_node(make_cloud: Callable[[int], Cloud]) -> None:
+    cloud = make_cloud(1)
+    (id_,) = cloud.states
+    streams = cloud.root / id_ / "data" / ".stream"
+    (streams / "killed" / "gen-0001").mkdir(parents=True)  # of an agent that was killed
+    cloud.boot_all()
+    cloud.run("streamed", nodes=1, steps=20, data="stream", seconds=0.05)
+    wait_until(lambda: cloud.step("streamed") > 2, "some steps")
+    assert [folder.name for folder in streams.iterdir()] == ["streamed"]
+    assert (streams / "streamed" / "dataset" / "manifest.json").is_file()
+    assert cloud.result("streamed").status == "finished"
+    wait_until(lambda: not streams.exists(), "the node's room to be free again")
+
+
 def test_two_leaders_at_once_make_one_lineage(make_cloud: Callable[[int], Cloud]) -> None:
     """Both believe to lead and write at the same moment, generation after generation: one wins each time."""
     cloud = make_cloud(0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..contracts import keys
 from ..contracts.run import RunPointer
 from ..contracts.worker import StopReason
+from ..data.sync import drop_streams
 from ..errors import ConfigurationError, StoreError
 from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger
@@ -22,6 +23,7 @@ from .imds import Imds, ImdsUnreachable, Notice, ScheduledEvent
 from .lifecycle import NODES_TRAINING
 from .node import Node
 from .peers import Peers, Probe, connect_all
+from .prepare import data_dir
 from .session import Session
 from .supervisor import kill_leftovers
 
@@ -53,6 +55,7 @@ class Agent:
     def run(self) -> Exit:
         try:
             kill_leftovers(self.node.state_dir)
+            drop_streams(data_dir(self.node.document, self.node.state_dir))  # of an agent that was killed
             code = self._boot()
             if code is not None:
                 return code

@@ -11,6 +11,7 @@ from typing import Literal
 from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import ExitReport, StopReason, WorkerConfig
+from ..data.sync import drop_streams
 from ..errors import Fault, StoreError
 from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger, hide
@@ -218,6 +219,7 @@ class Session:
             self._training.workers.kill()
             self._training = None
         self._standby.close()
+        drop_streams(data_dir(self.node.document, self.node.state_dir))
         self.node.state.clear("trainer_run_cost_usd")
         self.peers.look({})
 

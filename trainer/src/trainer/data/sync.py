@@ -16,6 +16,7 @@ from ..s3_client import PARALLEL
 from ..store import IntegrityError, MissingObjectError, NoSpaceError, Store
 from .manifest import MANIFEST, fetch_manifest, object_key
 
+STREAMS = ".stream"
 SPARE_BYTES = 256 << 20  # left free on the disk beside the dataset
 
 SyncProgress = Callable[[int, int], None]  # bytes verified so far, bytes in all; called from several threads
@@ -35,7 +36,12 @@ def read_dir(location: DatasetLocation | None, data_dir: str | Path, name: str, 
 
 def stream_dir(data_dir: str | Path, run: str) -> Path:
     """What a streamed run keeps on a node: below it ``dataset`` (manifest, held-out shards) and ``gen-<n>``."""
-    return Path(data_dir) / ".stream" / run
+    return Path(data_dir) / STREAMS / run
+
+
+def drop_streams(data_dir: str | Path) -> None:
+    """Remove what streamed runs keep on a node, none of which is under way any more."""
+    shutil.rmtree(Path(data_dir) / STREAMS, ignore_errors=True)
 
 
 def cache_bytes(manifest: DatasetManifest, window_shards: int) -> int:
