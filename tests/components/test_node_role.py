@@ -98,7 +98,7 @@ class TestObjects:
         assert not allowed("s3:PutObject", f"{BUCKET}/{keys.boot_selfcheck('others', NODE)}")
 
     def test_datasets_are_read_and_never_written(self) -> None:
-        shard = f"{DATA}/{keys.dataset_shard('shapes', 'v1', 'shard-0.npz')}"
+        shard = f"{DATA}/datasets/shapes/v1/shard-0.npz"
         assert allowed("s3:GetObject", shard)
         assert not allowed("s3:PutObject", shard) and not allowed("s3:DeleteObject", shard)
         assert not allowed("s3:GetObject", f"{DATA}-2/datasets/shapes/v1/shard-0.npz")

@@ -25,11 +25,9 @@ def against_cpu(gpus: Sequence[MatmulFigure], cpu: MatmulFigure, cores: int) -> 
     """fp32 against fp32, and the GPU's fastest dtype."""
     if not gpus:
         return []
-    fastest = max(gpus, key=lambda figure: figure.tflops_median)
-    single = [figure for figure in gpus if figure.dtype == "fp32"]
-    chosen = [max(single, key=lambda figure: figure.tflops_median)] if single else []
-    if fastest not in chosen:
-        chosen.append(fastest)
+    ranked = sorted(gpus, key=lambda figure: -figure.tflops_median)
+    single = next((figure for figure in ranked if figure.dtype == "fp32"), ranked[0])
+    chosen = [single] if single is ranked[0] else [single, ranked[0]]
     return [
         AgainstCpu(
             dtype=figure.dtype,

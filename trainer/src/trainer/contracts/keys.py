@@ -1,4 +1,4 @@
-"""Object names in the artifacts and dataset buckets; the one place that spells them."""
+"""Object names in the artifacts bucket; the one place that spells them. Datasets lie below their location's prefix."""
 
 from __future__ import annotations
 
@@ -63,6 +63,10 @@ def run_selfchecks(run: str) -> str:
     return f"runs/{run}/selfcheck/"
 
 
+def report(run: str) -> str:
+    return f"runs/{run}/report.html"
+
+
 def run_logs(run: str) -> str:
     return f"runs/{run}/logs/"
 
@@ -100,11 +104,3 @@ def latest(run: str) -> str:
 
 def best(run: str) -> str:
     return f"runs/{run}/best"
-
-
-def dataset_manifest(name: str, version: str) -> str:
-    return f"datasets/{name}/{version}/manifest.json"
-
-
-def dataset_shard(name: str, version: str, shard: str) -> str:
-    return f"datasets/{name}/{version}/{shard}"

@@ -6,6 +6,7 @@ dropped from its old end.
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 import time
@@ -63,10 +64,8 @@ class LogShipper:
                 self._send(batch)
             except (ClientError, BotoCoreError) as error:
                 if not self._told:  # not through the logger, which would write here again
-                    print(
-                        f"log lines cannot be sent to CloudWatch: {' '.join(str(error).split())}",
-                        file=sys.stderr,
-                    )
+                    why = " ".join(str(error).split())
+                    print(f"log lines cannot be sent to CloudWatch: {why}", file=sys.stderr)
                 self._told = True
                 return
             for _ in batch:
@@ -76,13 +75,11 @@ class LogShipper:
         if not self._created:
             try:
                 self._client.create_log_stream(**self._where)
-            except ClientError as error:
-                if (
-                    error.response["Error"]["Code"] != "ResourceAlreadyExistsException"
-                ):  # the agent was restarted
+            except ClientError as error:  # it is there where the agent was restarted
+                if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
                     raise
             self._created = True
         events = [
-            {"timestamp": at, "message": line} for at, line in sorted(batch, key=lambda entry: entry[0])
+            {"timestamp": at, "message": line} for at, line in sorted(batch, key=operator.itemgetter(0))
         ]
         self._client.put_log_events(**self._where, logEvents=events)

@@ -13,9 +13,8 @@ from .exporter import LabelValues, NodeState
 
 # Whole disks as the kernel names them: partitions, loop devices and RAIDs would count the same bytes again.
 WHOLE_DISK = re.compile(r"nvme\d+n\d+|(?:sd|vd|xvd)[a-z]+")
-SECTOR_BYTES = (
-    512  # the unit of /proc/diskstats, whatever the disk's own (kernel, Documentation/admin-guide/iostats)
-)
+# The unit of /proc/diskstats, whatever the disk's own (kernel, Documentation/admin-guide/iostats).
+SECTOR_BYTES = 512
 PROCESSES_SECONDS = 10.0  # how long the list of worker processes is kept: finding them reads all of /proc
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -78,7 +77,7 @@ class HostMetrics:
             ("trainer_disk_busy_seconds_total", "busy_seconds"),
         ):
             series: dict[LabelValues, float] = {
-                (disk,): getattr(counts, value) for disk, counts in disks.items()
+                (disk,): getattr(found, value) for disk, found in disks.items()
             }
             self.state.replace(name, series)
         now = time.monotonic()
