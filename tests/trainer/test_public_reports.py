@@ -108,7 +108,7 @@ D24 run: an interrupted save under the good name
 D25 part: `latest` moves before the data are durable
     checkpoint::death_at_any_stage_of_a_save_leaves_a_resumable_run
 D26 part: the disk fills after hours; a broken checkpoint is chosen
-    checkpoint::a_disk_without_room_for_two_is_told_at_the_start
+    checkpoint::a_disk_without_room_for_all_that_will_lie_there_is_told_at_the_start
     checkpoint::a_full_disk_during_a_save_keeps_the_old_checkpoint
     checkpoint::a_newest_checkpoint_that_is_not_whole_falls_back_and_says_so
     checkpoint::an_old_writer_that_still_saves_takes_nothing_away_from_the_term_that_begins

@@ -71,6 +71,8 @@ class Checkpoints:
         self._name = f"g{generation:04d}"  # of the folder of state files
         self._config_sha256 = config_sha256(run)
         self._keep = run.training.checkpoint.keep
+        # On a node's disk at a time: those that are kept, the new one, and the best.
+        self._copies = self._keep + 1 + bool(run.training.eval_every_steps)
         self._never_resume = run.training.resume == "never"
         self._steps: list[int] = []  # of the line, oldest first
         self._newest: CheckpointManifest | None = None
@@ -84,8 +86,8 @@ class Checkpoints:
         return self._newest.step if self._newest else None
 
     def prepare(self, expected_bytes: int) -> None:
-        """Try out this node's disk; raises CheckpointError, also where two checkpoints would not fit."""
-        prepare_disk(self._local, expected_bytes)
+        """Try out this node's disk; raises CheckpointError, also where not all fit that lie there at a time."""
+        prepare_disk(self._local, expected_bytes, self._copies)
 
     def begin(
         self, expected_bytes: int, on_fallback: Fallback, restore: Restore
@@ -93,8 +95,8 @@ class Checkpoints:
         """Find the newest usable checkpoint, ``restore`` its state, and fence older generations off.
 
         None: a fresh start. Whether disk and bucket take a checkpoint is tried out first. Raises CheckpointError when
-        they do not, when a save of ``expected_bytes`` would not fit twice on the disk, or when checkpoints exist and
-        none is usable; ConfigurationError when resuming is forbidden; FencedError where a newer generation has begun;
+        they do not, when saves of ``expected_bytes`` would not all fit on the disk, or when checkpoints exist and none
+        is usable; ConfigurationError when resuming is forbidden; FencedError where a newer generation has begun;
         StoreError.
         """
         self.prepare(expected_bytes)

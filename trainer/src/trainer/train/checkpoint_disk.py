@@ -19,17 +19,18 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def prepare_disk(folder: Path, expected_bytes: int) -> None:
+def prepare_disk(folder: Path, expected_bytes: int, copies: int) -> None:
     """Make the folder, take away what a killed save left, write a probe and read it back.
 
-    Raises CheckpointError where that fails, or where two checkpoints of ``expected_bytes`` do not fit: the old one
-    stays until the new one is complete.
+    Raises CheckpointError where that fails, or where ``copies`` checkpoints of ``expected_bytes`` do not fit, together
+    with those that lie there: so many there are at a time, since an old one stays until the new one is complete.
     """
     probe = folder / "probe.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for left_over in folder.glob("step-*.tmp"):
             shutil.rmtree(left_over)
+        missing = max(1, copies - len(list(folder.glob("step-*"))))
         free = shutil.disk_usage(folder).free
         body = os.urandom(PROBE_BYTES)
         with open(probe, "wb") as file:
@@ -44,10 +45,11 @@ def prepare_disk(folder: Path, expected_bytes: int) -> None:
         ) from error
     if not is_right:
         raise CheckpointError(f"{folder} gives back other bytes than were written: replace the disk")
-    if free < 2 * expected_bytes:
+    if free < missing * expected_bytes:
         raise CheckpointError(
-            f"{folder} has {free / 2**30:.1f} GiB free; two checkpoints of this model need "
-            f"{2 * expected_bytes / 2**30:.1f} GiB"
+            f"{folder} has {free / 2**30:.1f} GiB free; {missing} more checkpoints of this model need "
+            f"{missing * expected_bytes / 2**30:.1f} GiB, and up to {copies} lie there at a time: make room, ask for a "
+            "larger disk, or lower checkpoint.keep"
         )
 
 

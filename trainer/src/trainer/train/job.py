@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
     state = _fresh_state(job, plan)
     world, found, notes = job.world, None, list[str | None]()
     expected_bytes = SAVED_BYTES_PER_PARAMETER * job.parameters
+    if job.writers.group is not None:  # each node writes its ranks' part
+        expected_bytes = expected_bytes * int(os.environ.get("LOCAL_WORLD_SIZE", world.size)) // world.size
 
     def restore(saved: SavedState) -> None:
         notes.append(state.restore(saved))
