@@ -79,11 +79,14 @@ def test_a_secret_that_an_error_quotes_does_not_get_into_a_line(capsys: pytest.C
     try:
         raise ValueError('bad token hf_"quoted"abc')
     except ValueError as error:
-        get_logger().exception("failed", reason=str(error), more=[{"url": 'https://x/?t=hf_"quoted"abc'}])
+        get_logger().exception(
+            "failed", reason=str(error), more=[{"url": 'https://x/?t=hf_"quoted"abc'}], error=error
+        )
     text = capsys.readouterr().out
     (line,) = lines(text)
     assert "quoted" not in text and line["reason"] == "bad token [HF_TOKEN]"
     assert "[HF_TOKEN]" in line["exception"] and line["more"] == [{"url": "https://x/?t=[HF_TOKEN]"}]
+    assert line["error"] == "bad token [HF_TOKEN]"  # an exception that is given as it is
 
 
 def test_libraries_speak_in_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:

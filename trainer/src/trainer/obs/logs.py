@@ -13,6 +13,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Literal, TextIO, cast
 
 import structlog
@@ -101,7 +102,14 @@ def capture_logging(level: int) -> None:
 def to_json(value: Any, **_: Any) -> str:
     """JSON proper: NaN and infinities, which JSON does not know, become null, and ``non_finite`` names them."""
     lost: list[str] = []
-    plain = _finite(value, "", lost)
+
+    def known(item: Any, path: str) -> Any:
+        if isinstance(item, float) and not math.isfinite(item):
+            lost.append(path)
+            return None
+        return item
+
+    plain = _each(value, known)
     if lost and isinstance(plain, dict):
         plain["non_finite"] = lost
     return json.dumps(plain, default=str, allow_nan=False)
@@ -112,28 +120,19 @@ def _with_context(_logger: Any, _method: str, fields: Any) -> dict[str, Any]:
     every = {**_context, **fields}
     ordered = {name: every.pop(name) for name in FIRST if name in every} | every
     redact = _redact
-    return ordered if redact is None else _texts(ordered, redact)
+    if redact is None:
+        return ordered
+    # What is no number is written as its text: an exception may quote a secret as well.
+    return _each(
+        ordered, lambda item, _: item if isinstance(item, (int, float, NoneType)) else redact(str(item))
+    )
 
 
-def _texts(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _texts(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_texts(item, change) for item in value]
-    return value
-
-
-def _finite(value: Any, path: str, lost: list[str]) -> Any:
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        lost.append(path)
-        return None
+def _each(value: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
+    """Everything that is no dict and no list through ``change``, which gets it and its path."""
     below = f"{path}." if path else ""
     if isinstance(value, dict):
-        return {str(key): _finite(item, f"{below}{key}", lost) for key, item in value.items()}
+        return {str(key): _each(item, change, f"{below}{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item, f"{below}{place}", lost) for place, item in enumerate(value)]
-    return value
+        return [_each(item, change, f"{below}{place}") for place, item in enumerate(value)]
+    return change(value, path)
