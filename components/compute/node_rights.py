@@ -16,7 +16,7 @@ from components.settings import Settings
 # Objects below runs/<run>/ that nodes write. Not config.json: what a run is, only a researcher says.
 WRITTEN_BY_NODES = (
     *("members/*", "generation.json", "selfcheck/*", "checkpoints/*", "latest", "best", "logs/*"),
-    "result.json",
+    *("result.json", "report.html"),
 )
 EVERY_SERVICE = "*"
 

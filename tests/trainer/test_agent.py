@@ -45,6 +45,9 @@ def test_two_nodes_boot_prove_themselves_and_finish_a_run(make_cloud: Callable[[
     for id_ in ids:
         assert cloud.store.get(cloud.bucket, f"groups/gpu/selfcheck/{id_}.json")
         assert cloud.store.get(cloud.bucket, f"runs/first/selfcheck/{id_}.json")
+    wait_until(lambda: bool(cloud.store.list_objects(cloud.bucket, "runs/first/report.html")), "the page")
+    page = cloud.store.get(cloud.bucket, "runs/first/report.html")
+    assert page is not None and b'aria-label="Loss. training: from ' in page.body
     cloud.run("second", steps=4)  # the nodes were kept and are ready for more
     assert cloud.result("second").status == "finished"
 

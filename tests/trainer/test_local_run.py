@@ -163,6 +163,11 @@ def test_two_processes_from_a_file_of_settings_show_a_table(shapes: Path, tmp_pa
             ("--dataset", "{shapes}", "--steps", "1", "--set", "training.augmnt.flip=true"),
             "did you mean augment?",
         ),
+        (
+            ("--dataset", "{shapes}", "--steps", "1", "--run-dir", "{shapes}/dataset.json"),
+            "is not a folder; give",
+        ),
+        (("--dataset", "{shapes}", "--steps", "1", "--run-dir", "/proc/x"), "/proc/x: No such file"),
         (("--dataset", "{shapes}"), "training: give either steps or epochs"),
         (("--dataset", "{shapes}", "--steps", "1", "--device", "cuda"), "--device cuda: torch sees no GPU"),
         (("--dataset", "{shapes}", "--devices", "0", "--device", "cpu"), "leave one of them out"),

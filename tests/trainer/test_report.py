@@ -271,6 +271,29 @@ def test_a_run_that_is_not_there_is_a_plain_fault(
     assert words in capsys.readouterr().err and not list(tmp_path.glob("*.html*"))
 
 
+def test_a_folder_of_several_runs_is_not_one_run_and_a_name_without_a_bucket_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TRAINER_ARTIFACTS_BUCKET", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        for generation in (1, 2):
+            write_part(tmp_path / "runs" / name, generation, [step(generation, 1)])
+    assert main(["report", "runs"]) == main(["report", "three"]) == Exit.CONFIGURATION
+    several, missing = capsys.readouterr().err.splitlines()
+    assert "runs holds several runs (one, two)" in several
+    assert "three is no folder of a run on this machine" in missing and "--artifacts-bucket" in missing
+    assert main(["report", "runs/two"]) == 0
+
+
+def test_perplexity_is_drawn_where_it_was_told(tmp_path: Path) -> None:
+    lines = [event("eval", 2.0 + n, step=n, eval_loss=3.0 - n, eval_perplexity=9.0 / n) for n in (1, 2, 3)]
+    write_part(tmp_path, 1, [step(1, 1), *lines])
+    charts = page_of(from_folder(tmp_path)).charts()
+    assert charts["Held-out perplexity"] == "perplexity: from 9 to 3, lowest 3, highest 9"
+    assert "Held-out accuracy" not in charts
+
+
 def test_a_place_that_cannot_be_written_is_told(
     interrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

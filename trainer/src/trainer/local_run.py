@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from .contracts import keys
 from .contracts.manifests import DatasetManifest
 from .contracts.run import RunConfig
-from .contracts.worker import events_file
+from .contracts.worker import STOP_FILE, events_file
 from .data.dataset import dataset_info, make_split
 from .data.manifest import MANIFEST, DatasetName, parse_name
 from .data.publish import describe
@@ -100,7 +100,7 @@ def _one_rank(arguments: argparse.Namespace, opened: list[EventLog]) -> Exit:
         (run_dir / RUN_FILE).write_text(run.to_json())
     stop = StopRequest(gen_dir)
     stop.listen()
-    _listen_for_ctrl_c(stop, world.rank == 0)
+    _listen_for_ctrl_c(gen_dir, world.rank == 0)
     return _train(run, manifest, folder, run_dir, int(gen_dir.name.removeprefix("gen-")), world, stop, events)
 
 
@@ -195,7 +195,7 @@ def _next_generation(run_dir: Path) -> int:
     return max(numbers, default=0) + 1
 
 
-def _listen_for_ctrl_c(stop: StopRequest, tell: bool) -> None:
+def _listen_for_ctrl_c(gen_dir: Path, tell: bool) -> None:
     """The first Ctrl-C stops at the next step, with a save; one that comes a second later at the earliest ends at once
     (torchrun sends on what the terminal has already sent)."""
     first: list[float] = []
@@ -203,7 +203,7 @@ def _listen_for_ctrl_c(stop: StopRequest, tell: bool) -> None:
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         if not first:
             first.append(time.monotonic())
-            stop.ask()
+            (gen_dir / STOP_FILE).write_text("user")
             if tell:
                 print(
                     "trainer: saving at the next step, then stopping; Ctrl-C again ends at once",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..contracts import keys
 from ..contracts.cost import NodeUsage
 from ..contracts.run import MemberReport, RunConfig, RunResult
 from ..contracts.run_event import RunEvent
@@ -55,3 +57,16 @@ class Ending:
         get_logger().info("run concluded", **result.model_dump(exclude_none=True, exclude={"run"}))
         if self.node.run_events is not None:
             self.node.run_events.publish(event)
+        self._report()
+
+    def _report(self) -> None:
+        """The page beside the result: it can be made again at any time, so that no fault of it matters to the run."""
+        from ..report.page import render
+        from ..report.record import from_bucket
+
+        board, name = self.node.board, self.run.name
+        try:
+            page = render(from_bucket(board, name), datetime.datetime.now(datetime.timezone.utc))
+            board.put_text(keys.report(name), page)
+        except Exception as error:
+            get_logger().warning("report not written", error=f"{type(error).__name__}: {error}")

@@ -15,15 +15,16 @@ POINTS = 200  # of a line: more is noise at this width
 def learning(steps: Steps, parts: Sequence[Part], chapters: Sequence[Chapter]) -> list[Chart]:
     marks = _marks(chapters)
     held_out = evaluations(parts, "eval_loss")
+    dots = len(held_out) <= 60
     losses = [Line("training", thin(steps.numbers, steps.columns["loss"], POINTS))]
     if held_out:
-        losses.append(Line("held-out", held_out, dots=len(held_out) <= 60))
-    accuracy = evaluations(parts, "eval_accuracy")
-    dots = len(accuracy) <= 60
+        losses.append(Line("held-out", held_out, dots=dots))
+    accuracy, perplexity = (evaluations(parts, f"eval_{name}") for name in ("accuracy", "perplexity"))
     return _with_points(
         [
             Chart("Loss", losses, marks=marks, may_log=True),
             Chart("Held-out accuracy", [Line("accuracy", accuracy, dots)], percent, marks),
+            Chart("Held-out perplexity", [Line("perplexity", perplexity, dots)], short, marks, may_log=True),
             _of(steps, "learning_rate", "Learning rate", marks, short, from_zero=True),
             _of(steps, "grad_norm", "Norm of the gradient", marks, short, may_log=True),
         ]

@@ -7,19 +7,25 @@ import datetime
 import os
 from pathlib import Path
 
-from ..access import add_bucket_argument, artifacts_bucket
+from ..access import BUCKET_VARIABLE, add_bucket_argument, artifacts_bucket
 from ..errors import ConfigurationError
 
 DESCRIPTION = """\
 Writes one HTML file that opens anywhere, also offline: loss, accuracy, throughput, data wait, generations and
 interruptions, the nodes' self-checks, checkpoints, cost, configuration. It reads what is below runs/RUN/ in the stack's
 artifacts bucket, or a folder on this machine, and may be made while the run goes on.
+
+  trainer report first-try
+  trainer report runs/shapes         # of trainer train
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "report", help="a run as one HTML page that opens offline", description=DESCRIPTION
+        "report",
+        help="a run as one HTML page that opens offline",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("which", metavar="RUN", help="the run's name, or the folder of a run on this machine")
     parser.add_argument("--to", type=Path, metavar="FILE", help="default: report-RUN.html in this folder")
@@ -36,6 +42,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if Path(asked).is_dir():
         record = from_folder(Path(asked))
     else:
+        if not arguments.artifacts_bucket:
+            raise ConfigurationError(
+                f"{asked} is no folder of a run on this machine, and for a run of a stack the bucket is missing: "
+                f"give --artifacts-bucket or set {BUCKET_VARIABLE} (stack output artifactsBucket)"
+            )
         from ..agent.board import Board
         from ..store import Store
 

@@ -85,10 +85,15 @@ def from_bucket(board: Board, run: str) -> Record:
 def from_folder(folder: Path) -> Record:
     """A run's folder: of `trainer train`, of a node, or a copy of ``runs/<run>/``. Raises ConfigurationError."""
     logs: dict[tuple[int, str], bytes] = {}
+    roots: set[str] = set()  # of runs
     for path in sorted(folder.rglob("*.jsonl")):
         if found := LOG.search(path.as_posix()):
             whose = int(found[1]), found[2] or ""
             logs[whose] = logs.get(whose, b"") + path.read_bytes()
+            roots.add(path.as_posix()[: found.start()].removesuffix("logs/"))
+    if len(roots) > 1:
+        names = ", ".join(sorted(root.rstrip("/").rpartition("/")[2] for root in roots)[:9])
+        raise ConfigurationError(f"{folder} holds several runs ({names}): give the folder of one of them")
     if not logs:
         raise ConfigurationError(
             f"{folder} holds no run: neither gen-0001/events-rank0.jsonl, which `trainer train` leaves, "

@@ -53,7 +53,7 @@ def spent(time: TimeSpent) -> str:
     )
     keys = "".join(
         f'<span class="key" style="--c:var(--t{place})">{text(name)} {span(seconds)} '
-        f"({100 * seconds / total:.3g} %)</span>"
+        f"({100 * seconds / total:.1f} %)</span>"
         for place, (name, seconds) in enumerate(shares)
         if seconds > 0
     )

@@ -36,9 +36,9 @@ svg.time{max-width:46rem}@media(min-width:44rem){svg.time text{font-size:9px}}
 .spent{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.4rem 0}
 .spent i{display:block;background:var(--c)}
 .keys{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.88rem}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;min-width:34rem;font-size:.88rem}
+.wide{margin-top:.6rem;overflow-x:auto}table{border-collapse:collapse;width:100%;min-width:34rem;font-size:.88rem}
 th,td{padding:.3rem .6rem .3rem 0;border-bottom:1px solid var(--edge);text-align:left;vertical-align:top}
-th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th{color:var(--soft);font-weight:500}td.n,th.n{padding-right:1.3rem;text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.t{white-space:nowrap}td.code{font:.82rem ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre{margin:0;padding:.8rem;background:var(--panel);border:1px solid var(--edge);border-radius:.4rem;
 font:.82rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
