@@ -37,6 +37,8 @@ def test_steps_are_fixed_before_the_first_one() -> None:
     assert plan_training(asked, world=3, train_samples=1000) == Plan(
         total_steps=37, steps_per_epoch=15, accumulation=4
     )
+    hundredths = [training(steps=None, epochs=n / 100, global_batch_size=1) for n in range(1, 300)]
+    assert [plan_training(one, 1, 100).total_steps for one in hundredths] == list(range(1, 300))
 
 
 @given(accumulation=st.integers(1, 4), whole=st.integers(1, 12), data=st.data())

@@ -45,7 +45,8 @@ def plan_training(
     if training.steps is not None:
         total = training.steps
     else:
-        total = math.floor((training.epochs or 0) * steps_per_epoch)
+        # 0.29 x 100 is 28.999999999999996: not a step less for that.
+        total = math.floor((training.epochs or 0) * steps_per_epoch + 1e-6)
     if total == 0:
         raise ConfigurationError(
             f"{training.epochs} epochs of {steps_per_epoch} steps make no whole step; ask for more"
