@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 from trainer.contracts.run import ParallelSettings, RunConfig, TrainingConfig
 from trainer.data.dataset import Batch, DatasetInfo
@@ -24,7 +25,6 @@ from trainer.train.checkpoint import Checkpoints
 from trainer.train.events import EventLog
 from trainer.train.job import Job
 from trainer.train.loop import train
-from trainer.train.parallel import is_divided
 from trainer.train.precision import resolve_precision
 from trainer.train.stop import StopRequest
 from trainer.train.world import join_world, leave_world
@@ -145,7 +145,7 @@ def one_rank(
         if prepare is not None:
             prepare(job)
         code = int(train(job))
-        if not is_divided(job.model):
+        if not any(isinstance(one, DTensor) for one in job.model.parameters()):
             weights = {name: value.detach().clone() for name, value in job.model.state_dict().items()}
     except Exception as error:
         traceback.print_exc()

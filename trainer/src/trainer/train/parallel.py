@@ -139,10 +139,6 @@ def _divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
         )
 
 
-def is_divided(model: nn.Module) -> bool:
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
-
-
 def exchange_gradients(model: nn.Module, now: bool) -> None:
     """Of an FSDP model: whether the next backward pass sums gradients over ranks."""
     if isinstance(model, FSDPModule):
