@@ -237,19 +237,22 @@ def test_a_run_trains_on_the_gpus_it_was_given_and_not_on_another_runs(
         assert os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
 
 
-def test_each_process_is_told_its_rank_and_only_its_devices_and_the_first_own_fault_is_the_exit_code(
+def test_each_process_gets_its_rank_devices_and_locks_and_the_first_own_fault_is_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
         "import os, sys, json; rank = int(os.environ['RANK']);"
         "names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'TRAINER_MEETING_FILE', 'CUDA_VISIBLE_DEVICES');"
+        "os.fstat(int(os.environ['LOCK']));"
         "open(f'rank{rank}', 'w').write(json.dumps({name: os.environ[name] for name in names}));"
         "sys.exit([32, 31, 0][rank])"
     )
     monkeypatch.chdir(tmp_path)
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    assert launch(["-c", script], 3, variables, "meeting") == Exit.OUT_OF_MEMORY
+    lock = os.open(tmp_path, os.O_RDONLY)
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b", "LOCK": str(lock)}
+    assert launch(["-c", script], 3, variables, "meeting", [lock]) == Exit.OUT_OF_MEMORY
+    os.close(lock)
     for number, handler in before:
         signal.signal(number, handler)
     told = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(3)]

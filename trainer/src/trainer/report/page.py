@@ -29,6 +29,7 @@ def render(record: Record, made_at: datetime.datetime) -> str:
         head(record, life),
         tiles(figures(record, steps, rates, life, spent)),
         _charts("Learning", charts.learning(steps, record.parts, life)),
+        '<p class="soft">Dashed lines: a new generation went on from there.</p>' if len(life) > 1 else "",
         _charts("Speed", charts.speed(steps, rates, life)),
     ]
     if life:
