@@ -128,7 +128,7 @@ def test_a_used_run_name_is_refused(bed: Bed) -> None:
 def test_the_result_can_be_fetched_and_is_verified(bed: Bed, tmp_path: Path) -> None:
     done = bed.trainer("run", "fetch", "--run", "sample", "--to", str(tmp_path / "result"))
     assert done.returncode == 0, done.stderr
-    assert any(path.suffix == ".pt" for path in (tmp_path / "result").rglob("*"))
+    assert any(path.suffix == ".distcp" for path in (tmp_path / "result").rglob("*"))
 
 
 def test_a_spot_notice_loses_no_step(bed: Bed) -> None:

@@ -18,9 +18,10 @@ from trainer.store import Store
 from trainer.train.events import EventLog
 from trainer.train.job import Job
 from trainer.train.lineage import newest_complete
+from trainer.train.saved_state import SavedState
 from trainer.train.saving import Saver
 from trainer.train.snapshot import HostCopy
-from trainer.train.state import TrainState
+from trainer.train.state import Part, TrainState
 from trainer.train.stop import StopRequest
 from trainer.train.world import leave_world
 from trainer.worker import run as run_worker
@@ -50,35 +51,39 @@ def train_one_step(state: TrainState) -> None:
     state.losses.append(1.0 / state.step)
 
 
-def leaves(tree: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(tree, dict):
-        pairs = [(f"{path}.{key}", value) for key, value in tree.items()]
-    elif isinstance(tree, list):
-        pairs = [(f"{path}.{place}", value) for place, value in enumerate(tree)]
-    else:
-        return {path: tree.tolist() if isinstance(tree, torch.Tensor) else tree}
-    return {name: leaf for place, value in pairs for name, leaf in leaves(value, place).items()}
+def plainly(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {name: value.tolist() for name, value in part.values.items()}, part.plain
 
 
 def test_later_steps_do_not_change_what_is_saved() -> None:
     state = training_state()
-    copy, before = HostCopy().take(state.capture()), leaves(state.capture())
+    copy, before = HostCopy().take(state.capture()), plainly(state.capture())
     train_one_step(state)
-    assert leaves(copy) == before != leaves(state.capture())
+    assert plainly(copy) == before != plainly(state.capture())
 
 
-def test_a_copy_of_plain_tensors_shares_no_memory_with_the_state_but_what_was_shared_within() -> None:
-    tied = torch.rand(4, 4)
-    copy = HostCopy().take({"a": tied, "b": [tied, torch.rand(2)], "c": {"d": (tied.t(), 3, "text", None)}})
-    assert copy["a"].data_ptr() == copy["b"][0].data_ptr() != tied.data_ptr()
-    assert copy["c"]["d"][1:] == (3, "text", None) and torch.equal(copy["c"]["d"][0], tied.t())
+def test_a_copy_shares_no_memory_with_the_state_and_lies_as_it_did() -> None:
+    state = training_state()
+    part = state.capture()
+    copy = HostCopy().take(part)
+    for name, value in part.values.items():
+        assert copy.values[name].data_ptr() != value.data_ptr(), name
+        assert copy.values[name].stride() == value.stride(), name
 
 
 def test_memory_is_asked_for_once_and_again_where_shapes_change() -> None:
     room, first = HostCopy(), torch.rand(4, 4)
-    address = room.take({"a": first})["a"].data_ptr()
-    assert room.take({"a": first + 1})["a"].data_ptr() == address
-    assert torch.equal(room.take({"a": torch.ones(2, 8)})["a"], torch.ones(2, 8))
+
+    def take(value: torch.Tensor) -> torch.Tensor:
+        return room.take(Part({"a": value}, {"a": value}, {})).values["a"]
+
+    address = take(first).data_ptr()
+    assert take(first + 1).data_ptr() == address
+    assert torch.equal(take(torch.ones(2, 8)), torch.ones(2, 8))
+
+
+def nothing() -> Part:
+    return Part({}, {}, {})
 
 
 def test_one_save_at_a_time_and_its_fault_is_raised_once_on_the_callers_thread() -> None:
@@ -88,11 +93,11 @@ def test_one_save_at_a_time_and_its_fault_is_raised_once_on_the_callers_thread()
         assert go.wait(60)
         raise CheckpointError("disk full")
 
-    saver.begin(4, dict, full)
+    saver.begin(4, nothing, full)
     saver.let_copy()
     assert saver.check() and saver.step == 4
     with pytest.raises(RuntimeError, match="step 4 is still under way"):
-        saver.begin(5, dict, full)
+        saver.begin(5, nothing, full)
     with pytest.raises(TimeoutError):
         saver.wait(0.01)
     go.set()
@@ -176,10 +181,13 @@ def test_what_was_saved_beside_later_steps_is_the_state_of_its_own_step(here: He
         "model_args": {"dropout": 0.3},
     }
     assert here.train(steps=7, **fields) is Exit.DONE
-    folder = here.bench.root / "node" / "runs" / "run" / "checkpoints" / "step-00000001"
-    saved = torch.load(folder / "state-g0001.pt", weights_only=True)
-    assert saved["step"] == 1 and saved["losses"].tolist() == [here.events()[1]["loss"]]
-    assert all(float(moments["step"]) == 1 for moments in saved["optimizer"]["state"].values())
+    folder = here.bench.root / "node" / "runs" / "run" / "checkpoints" / "step-00000001" / "g0001"
+    saved = SavedState(folder)
+    steps = {name: torch.tensor(0.0) for name in saved.sizes if name.endswith(".step")}
+    losses = torch.zeros(1, dtype=torch.float64)
+    saved.fill({"losses": losses, **steps})
+    assert saved.plain["step"] == 1 and losses.tolist() == [here.events()[1]["loss"]]
+    assert steps and all(float(step) == 1 for step in steps.values())
 
 
 def test_a_save_that_fails_beside_the_training_ends_it_at_a_step(
@@ -188,7 +196,7 @@ def test_a_save_that_fails_beside_the_training_ends_it_at_a_step(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainer.train.checkpoint.torch.save", full)
+    monkeypatch.setattr("trainer.train.saved_state.torch.save", full)
     with pytest.raises(CheckpointError, match=r"step 1 cannot be written .* No space left on device"):
         here.train(
             steps=400, checkpoint={"every_seconds": 0.001, "keep": 2}, model_args={"step_seconds": 0.01}
@@ -198,7 +206,7 @@ def test_a_save_that_fails_beside_the_training_ends_it_at_a_step(
 
 def test_a_best_save_waits_for_the_periodic_one_and_is_pointed_at(here: Here) -> None:
     def one_waits() -> bool:
-        return len(here.waiting) == 1 and any(event["kind"] == "eval" for event in here.events())
+        return bool(here.waiting) and any(event["kind"] == "eval" for event in here.events())
 
     def release() -> None:
         until(one_waits, "an evaluation while a save is under way")

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from trainer.train.job import Job
 from trainer.train.precision import Precision
+from trainer.train.saved_state import SavedState, write_state
 from trainer.train.state import TrainState
+from trainer.train.world import Writers
 
 from tests.trainer.test_train_features import stop_after_2
 from tests.trainer.train_kit import train_ranks
@@ -25,8 +27,8 @@ def state_in(precision: Any) -> TrainState:
 
 
 def through_a_file(state: TrainState, path: Path) -> Any:
-    torch.save(state.capture(), path)
-    return torch.load(path, weights_only=True)
+    write_state(path, state.capture(), Writers())
+    return SavedState(path)
 
 
 def test_the_gradient_scaler_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -38,7 +40,7 @@ def test_the_gradient_scaler_goes_on_where_it_was(tmp_path: Path) -> None:
     assert state.scaler.get_scale() == 32768.0
     resumed = state_in("fp16")
     assert resumed.scaler.get_scale() == 65536.0
-    assert resumed.restore(through_a_file(state, tmp_path / "state.pt")) is None
+    assert resumed.restore(through_a_file(state, tmp_path / "state")) is None
     assert resumed.scaler.get_scale() == 32768.0
 
 
@@ -47,7 +49,7 @@ def test_another_precision_is_told_and_weights_are_taken_as_they_are(
     tmp_path: Path, before: str, now: str
 ) -> None:
     state, resumed = state_in(before), state_in(now)
-    told = resumed.restore(through_a_file(state, tmp_path / "state.pt"))
+    told = resumed.restore(through_a_file(state, tmp_path / "state"))
     assert told == f"steps compute in {now} from here on, in {before} before; weights are fp32"
     for one, other in zip(state.model.parameters(), resumed.model.parameters(), strict=True):
         assert one.dtype == other.dtype == torch.float32 and torch.equal(one, other)

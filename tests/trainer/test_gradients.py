@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from trainer.contracts import keys
 from trainer.data.dataset import ShardedSplit, dataset_info
 from trainer.data.order import GlobalOrder
 from trainer.data.verify import local_manifest
 from trainer.exit_codes import Exit
 from trainer.models.dropout import seed_dropout
 from trainer.models.load import build_model
-from trainer.train.lineage import newest_complete
+from trainer.train.lineage import fetch_files, newest_complete
+from trainer.train.saved_state import SavedState
 
 from tests.trainer import recorder
 from tests.trainer.kit import Bench, Ranks, run_config
@@ -41,11 +41,7 @@ def in_one_piece(folder: Path, batch: int) -> tuple[float, dict[str, torch.Tenso
 def weights_of(bench: Bench, run: str) -> dict[str, torch.Tensor]:
     manifest = newest_complete(bench.store, bench.bucket, run)
     assert manifest is not None and manifest.step == STEPS
-    path, file = bench.root / f"{run}.pt", manifest.files[0]
-    bench.store.download(
-        bench.bucket, keys.checkpoint(run, STEPS, file.name), path, file.size_bytes, file.sha256
-    )
-    return torch.load(path, weights_only=True)["model"]
+    return SavedState(fetch_files(bench.store, bench.bucket, manifest, bench.root / run)).weights()
 
 
 @pytest.mark.parametrize(("batch", "accumulation"), [(64, 1), (64, 3), (7, 1), (7, 3)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from trainer.contracts.run import RunPointer, RunResult
 from trainer.exit_codes import Exit
 from trainer.models.user_wheel import hashed_name
 
-from tests.trainer.kit import Bench
+from tests.trainer.kit import Bench, run_config
 from tests.trainer.run_kit import board, checkpoint, conclude, train
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer" / "src"
@@ -60,7 +59,7 @@ def start(name: str, *more: str) -> int:
 
 @pytest.mark.parametrize("module", COMMANDS)
 def test_every_command_says_what_it_does(module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = {"trainer.cli_run": "run", "trainer.cli_dataset": "dataset"}.get(module, module.split(".")[1])
+    name = module.split(".")[1].removeprefix("cli_")
     with pytest.raises(SystemExit) as ended:
         build_parser().parse_args([name, "--help"])
     assert ended.value.code == 0 and len(capsys.readouterr().out) > 200
@@ -313,14 +312,17 @@ def test_fetch_brings_the_best_checkpoint_else_the_latest_every_byte_verified(
     assert (tmp_path / "latest" / "state.pt").read_bytes() == b"newest"
 
 
-def state_with_tied_weights() -> bytes:
+def save_tied_weights(stack: Bench) -> dict[str, Any]:
+    """As the latest checkpoint of run "one"; the model's state_dict."""
     import torch
+    from trainer.train.checkpoint import Checkpoints
+    from trainer.train.state import Part
 
-    table = torch.rand(4, 3).t()
-    held = io.BytesIO()
-    model = {"table.weight": table, "head.weight": table, "half": torch.tensor([1.0, float("nan")]).half()}
-    torch.save({"model": model, "step": 20}, held)
-    return held.getvalue()
+    weights = {"table.weight": torch.rand(4, 3).t(), "half": torch.tensor([1.0, float("nan")]).half()}
+    values = {f"model.{name}": value for name, value in weights.items()}
+    writer = Checkpoints(stack.store, stack.bucket, run_config("one"), 1, 1, stack.root / "node")
+    writer.save(20, 20, 0.1, Part(values, values, {"tied": {"head.weight": "table.weight"}}))
+    return {**weights, "head.weight": weights["table.weight"]}
 
 
 def test_fetch_exports_the_weights_as_safetensors(
@@ -330,18 +332,16 @@ def test_fetch_exports_the_weights_as_safetensors(
     from safetensors import safe_open
 
     start("one")
-    body = state_with_tied_weights()
-    latest = checkpoint(stack, "one", 20, body)
-    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    saved = save_tied_weights(stack)
     capsys.readouterr()
     assert run("run", "fetch", "--to", str(tmp_path), "--safetensors", "--json") == 0
     exported = json.loads(capsys.readouterr().out)["files"][-1]
     assert exported["file"] == "model.safetensors"
     assert hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest() == exported["sha256"]
-    saved = torch.load(tmp_path / "state.pt", weights_only=True)["model"]
+    manifest = (tmp_path / "manifest.json").read_bytes()
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.metadata()["step"] == "20"
-        assert file.metadata()["state_sha256"] == hashlib.sha256(body).hexdigest()
+        assert file.metadata()["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
         assert set(file.keys()) == set(saved)
         for name, value in saved.items():
             torch.testing.assert_close(file.get_tensor(name), value, rtol=0, atol=0, equal_nan=True)
@@ -358,8 +358,7 @@ def test_an_export_that_does_not_read_back_is_refused(
         return {name: value + 1 for name, value in real(path).items()}
 
     start("one")
-    latest = checkpoint(stack, "one", 20, state_with_tied_weights())
-    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    save_tied_weights(stack)
     monkeypatch.setattr(safetensors.torch, "load_file", spoilt)
     assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CHECKPOINT
     assert "does not give back the weights" in capsys.readouterr().err
@@ -370,8 +369,7 @@ def test_without_the_library_the_export_says_how_to_get_it(
     stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start("one")
-    latest = checkpoint(stack, "one", 20, state_with_tied_weights())
-    stack.store.put(stack.bucket, keys.latest("one"), latest.to_json().encode())
+    save_tied_weights(stack)
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CONFIGURATION
     assert "pip install 'gpu-trainer[torch,safetensors]'" in capsys.readouterr().err

@@ -107,7 +107,7 @@ class KillAt:
             return stage_of("snapshot", take)(room, *given)
 
         HostCopy.take = counted_take  # type: ignore[method-assign]
-        checkpoint.torch.save = stage_of("write", torch.save)  # type: ignore[assignment]
+        checkpoint.write_state = stage_of("write", checkpoint.write_state)
         checkpoint_disk.fsync_dir = stage_of("sync", checkpoint_disk.fsync_dir)
         checkpoint_disk.os.replace = stage_of(  # type: ignore[assignment]
             "rename", os.replace, lambda source, _target: str(source).endswith(f"step-{SAVED_STEP:08d}.tmp")
@@ -120,7 +120,7 @@ class KillAt:
         own.put = stage_of("put latest", put, key_ends("latest"))  # type: ignore[method-assign]
         own.list_objects = stage_of("list", own.list_objects)  # type: ignore[method-assign]
         delete = stage_of("delete manifest", own.delete, key_ends("manifest.json"))
-        own.delete = stage_of("delete state", delete, key_ends(".pt"))  # type: ignore[method-assign]
+        own.delete = stage_of("delete state", delete, key_ends(".distcp"))  # type: ignore[method-assign]
 
 
 def _die(root: str, environment: dict[str, str], stage: str, when: str) -> None:

@@ -22,6 +22,7 @@ from trainer.train.augment import augment
 from trainer.train.flops import Mfu, training_flops
 from trainer.train.init_from import apply_weights, fetch_weights
 from trainer.train.job import Job
+from trainer.train.saved_state import SavedState
 from trainer.train.schedule import make_optimizer, make_scheduler
 
 from tests.trainer.train_kit import IMAGES, Outcome, config, train_ranks
@@ -447,11 +448,11 @@ def test_all_ranks_of_a_node_fetch_a_runs_best_checkpoint_or_are_told_that_there
         fetched = list(
             ranks.map(lambda _: fetch_weights("run:run", store, "bucket", tmp_path / "init"), range(4))
         )
-    saved = torch.load(
-        next((tmp_path / "first" / "checkpoints").glob(f"step-{best['step']:08d}/*.pt")), weights_only=True
-    )
+    (folder,) = (tmp_path / "first" / "checkpoints").glob(f"step-{best['step']:08d}/g0001")
+    saved = SavedState(folder).weights()
+    assert saved.keys() == first.weights.keys()
     for weights in fetched:
-        assert all(torch.equal(weights[name], value) for name, value in saved["model"].items())
+        assert all(torch.equal(weights[name], value) for name, value in saved.items())
     for source, told in (
         ("run:other", 'run "other" has no checkpoint'),
         ("absent.pt", "there is no such file on this machine"),

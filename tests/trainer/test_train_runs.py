@@ -17,7 +17,8 @@ from trainer.data.order import GlobalOrder
 from trainer.exit_codes import Exit
 from trainer.train import gradients
 from trainer.train.events import EventLog
-from trainer.train.lineage import newest_complete
+from trainer.train.lineage import fetch_files, newest_complete
+from trainer.train.saved_state import SavedState
 from trainer.train.stop import StopRequest
 from trainer.train.world import leave_world
 from trainer.worker import run as run_worker
@@ -43,11 +44,8 @@ def global_sequence(steps: int, batch: int = 16) -> list[int]:
 def state_of(bench: Bench, run: str) -> dict[str, torch.Tensor]:
     manifest = newest_complete(bench.store, bench.bucket, run)
     assert manifest is not None
-    path = bench.root / f"{run}-{manifest.step}.pt"
-    file = manifest.files[0]
-    key = keys.checkpoint(run, manifest.step, file.name)
-    bench.store.download(bench.bucket, key, path, file.size_bytes, file.sha256)
-    return torch.load(path, weights_only=True)["model"]
+    folder = bench.root / f"{run}-{manifest.step}"
+    return SavedState(fetch_files(bench.store, bench.bucket, manifest, folder)).weights()
 
 
 def test_a_stopped_and_resumed_run_is_the_uninterrupted_one(trained: Bench) -> None:

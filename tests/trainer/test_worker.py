@@ -17,6 +17,7 @@ from trainer.data.sample import CLASSES, make_sample
 from trainer.exit_codes import Exit
 from trainer.runs.config import read_file
 from trainer.train.lineage import fetch_files, newest_complete
+from trainer.train.saved_state import SavedState
 
 from tests.trainer.kit import REGION, Bench, free_port, worker_config
 
@@ -71,4 +72,4 @@ def test_the_sample_run_learns_and_leaves_a_verified_checkpoint(bench: Bench, tm
     assert finished["evalAccuracy"] > 0.8
     manifest = newest_complete(bench.store, bench.bucket, "sample")
     assert manifest is not None and manifest.step == 200
-    assert len(fetch_files(bench.store, bench.bucket, manifest, tmp_path / "fetched")) == 1
+    SavedState(fetch_files(bench.store, bench.bucket, manifest, tmp_path / "fetched"))

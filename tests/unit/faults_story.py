@@ -69,7 +69,7 @@ def manifest(step: int, n: int) -> CheckpointManifest:
         world_size=3,
         config_sha256="0" * 64,
         trainer_version="1",
-        files=[CheckpointFile(name=f"state-g{n:04d}.pt", size_bytes=1, sha256="0" * 64)],
+        files=[CheckpointFile(name=f"g{n:04d}/__0_0.distcp", size_bytes=1, sha256="0" * 64)],
         created_at="1970-01-01T00:01:40Z",
     )
 
