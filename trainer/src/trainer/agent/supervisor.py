@@ -76,8 +76,19 @@ def cpu_environment(document: NodeDocument, base: Mapping[str, str]) -> dict[str
     return {**default, **base}
 
 
-def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+def standby_environment(config: WorkerConfig, base: Mapping[str, str]) -> dict[str, str]:
+    """What libraries read while they are imported, and the mark of the state folder: no generation's, no secret."""
     environment = cpu_environment(config.document, base)
+    if len(local_ranks(config)) > 1:
+        environment.setdefault(
+            "OMP_NUM_THREADS", "1"
+        )  # torchrun's own default, which comes too late for forks
+    environment[OWNER_VARIABLE] = config.state_dir
+    return environment
+
+
+def worker_environment(config: WorkerConfig, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    environment = standby_environment(config, base)
     environment[OWNER_VARIABLE] = str(folder)
     environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
     nodes = len(config.generation.members)
@@ -162,7 +173,8 @@ class Workers:
         return time.monotonic() - self._over_since < LINGER_SECONDS
 
     def _killed_ranks(self) -> list[int]:
-        alive = {process.rank for process in rank_processes(process.pid for process in self._ranks)}
+        now = rank_processes(process.pid for process in self._ranks)
+        alive = {process.rank for process in now if process.state[:1] not in "ZX"}
         ended = [process.rank for process in self._ranks if process.rank not in alive]
         # Looked for after the end was seen: what was to be written is written.
         return [rank for rank in ended if not exit_file(self.folder, rank).exists()]
@@ -180,7 +192,7 @@ class Workers:
 
     def pids(self) -> set[int]:
         """All processes of this generation on this node: torchrun, workers, their loaders."""
-        return owned_by(self.folder) | ({self._process.pid} if self._process is not None else set())
+        return owned_by(self.folder) | (in_session(self._process.pid) if self._process is not None else set())
 
     def kill(self) -> None:
         """End them at once, without a save."""
@@ -189,7 +201,7 @@ class Workers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(timeout=10)
-        kill_leftovers(self.folder)
+        _kill_all(self.pids)
 
     def result(self) -> ExitReport:
         """End what is left, and tell how the generation ended on this node: by the gravest report of its ranks."""
@@ -222,14 +234,19 @@ class Workers:
         return report.model_copy(update={"message": self.secrets.redact(report.message)})
 
 
-def kill_leftovers(folder: Path, patience_seconds: float = 5.0) -> int:
+def kill_leftovers(folder: Path) -> int:
     """Kill every process of this user that was started for ``folder`` or below it; returns how many there were.
 
     ``folder`` may be a generation's, or the state folder for whatever an earlier agent left running.
     """
+    return _kill_all(lambda: owned_by(folder))
+
+
+def _kill_all(find: Callable[[], set[int]], patience_seconds: float = 5.0) -> int:
+    """Until none is left: a process that still dies may hold a port or a GPU's memory."""
     found: set[int] = set()
     deadline = time.monotonic() + patience_seconds
-    while alive := owned_by(folder):
+    while alive := find():
         found |= alive
         for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -255,5 +272,15 @@ def owned_by(folder: Path) -> set[int]:
         for variable in variables:
             value = variable[len(mark) :] if variable.startswith(mark) else None
             if value is not None and (value == wanted or value.startswith(below)):
+                pids.add(int(entry.name))
+    return pids
+
+
+def in_session(leader: int) -> set[int]:
+    """The living processes of this session: a standby's ranks bear the mark of the state folder, not a generation's."""
+    pids = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ValueError, OSError):  # no process, or gone
+            if os.getsid(int(entry.name)) == leader and (entry / "cmdline").read_bytes():  # a zombie has none
                 pids.add(int(entry.name))
     return pids

@@ -91,12 +91,16 @@ def ask_for_stacks(processes: Iterable[RankProcess]) -> None:
 
 
 def _rank(entry: Path) -> int | None:
+    """Of what torchrun started by its environment, of what it forked by its name (`trainer.agent.forked_rank`)."""
     try:
         variables = (entry / "environ").read_bytes().split(b"\0")
+        name = (entry / "comm").read_bytes().strip()
     except OSError:
         return None
-    value = next((variable[5:] for variable in variables if variable.startswith(b"RANK=")), b"")
-    return int(value) if value.isdigit() else None
+    value = next((variable[5:] for variable in variables if variable.startswith(b"RANK=")), None)
+    if value is None and name.startswith(b"rank-"):
+        value = name[5:]
+    return int(value) if value is not None and value.isdigit() else None
 
 
 def _status(entry: Path) -> Mapping[str, str]:
