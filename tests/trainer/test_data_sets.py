@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from trainer.contracts import keys
 from trainer.contracts.cluster import Cluster, GroupInfo
 from trainer.contracts.manifests import DatasetFacts
 from trainer.contracts.node_document import DatasetLocation
-from trainer.data.dataset import ShardedSplit, StepSampler, dataset_info, make_split, step_loader
+from trainer.data.dataset import Batch, ShardedSplit, StepSampler, dataset_info, make_split, step_loader
 from trainer.data.formats import map_array
 from trainer.data.manifest import DatasetName, parse_name
 from trainer.data.order import GlobalOrder
@@ -302,3 +303,15 @@ def test_the_loader_yields_micro_batches_across_epochs_in_global_order_and_tells
 def test_dataset_names_are_checked(text: str) -> None:
     with pytest.raises(ConfigurationError, match="NAME@VERSION"):
         parse_name(text)
+
+
+@pytest.mark.parametrize("samples", [0, 5])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_a_batch_comes_from_a_loader_as_one_tensor_and_as_it_was(samples: int, dtype: torch.dtype) -> None:
+    inputs = torch.arange(samples * 3 * 7).reshape(samples, 3, 7).to(dtype)
+    batch = Batch(inputs, torch.arange(samples) + 1, torch.arange(samples) + 2)
+    _, (packed, _) = batch.__reduce__()
+    assert isinstance(packed, torch.Tensor) and packed.dtype == torch.uint8
+    back = pickle.loads(pickle.dumps(batch))
+    for was, now in zip(batch, back, strict=True):
+        assert torch.equal(was, now) and was.dtype == now.dtype

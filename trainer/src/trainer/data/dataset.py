@@ -31,6 +31,20 @@ class Batch(NamedTuple):
     def labels(self) -> torch.Tensor:
         return self.targets
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From a loader to its trainer as one tensor: each costs a connection of its own, about a millisecond."""
+        parts = [tensor.contiguous() for tensor in (self.numbers, self.targets, self.inputs)]
+        layout = [(tensor.dtype, tensor.shape) for tensor in parts]
+        return _unpack, (torch.cat([tensor.view(-1).view(torch.uint8) for tensor in parts]), layout)
+
+
+def _unpack(packed: torch.Tensor, layout: list[tuple[torch.dtype, torch.Size]]) -> Batch:
+    """Views of ``packed``; the wider elements come first, so that each begins at a multiple of its size."""
+    sizes = [shape.numel() * dtype.itemsize for dtype, shape in layout]
+    pieces = zip(packed.split(sizes), layout, strict=True)
+    numbers, targets, inputs = (piece.view(dtype).view(shape) for piece, (dtype, shape) in pieces)
+    return Batch(inputs, targets, numbers)
+
 
 @dataclass(frozen=True)
 class DatasetInfo:
