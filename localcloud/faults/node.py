@@ -76,7 +76,7 @@ class LiveNode:
 
     def workers(self) -> list[Identity]:
         """The training processes, without torchrun above them."""
-        return [p for p in self.processes(WORKER) if TORCHRUN not in command_line(p.pid)]
+        return [process for process in self.processes() if _is_rank(process.pid)]
 
     def agents(self) -> list[Identity]:
         return [p for p in self.processes(AGENT) if "ExecStart" not in command_line(p.pid)]
@@ -106,6 +106,16 @@ class LiveNode:
         if done.returncode != 0:
             raise InjectionFailed(f"{self.instance_id}: {' '.join(command)}: {done.stderr.strip()}")
         return done.stdout
+
+
+def _is_rank(pid: int) -> bool:
+    """Started by torchrun, or forked from what the agent's standby has imported: then it is known by its name."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return False
+    command = command_line(pid)
+    return name.startswith("rank-") or (WORKER in command and TORCHRUN not in command)
 
 
 def _pid_space(pid: int) -> str | None:
