@@ -121,6 +121,19 @@ def test_ctrl_c_saves_and_the_same_command_goes_on_to_the_very_same_end(
     )
 
 
+def test_a_model_that_is_not_here_is_told_in_one_line_that_says_where_it_goes(
+    shapes: Path, tmp_path: Path, trainer: Callable[..., Done]
+) -> None:
+    done = trainer(
+        "--dataset", str(shapes), "--device", "cpu", "--model", "no_such_module:build", "--steps", "1"
+    )
+    assert done.returncode == Exit.CONFIGURATION
+    assert done.stderr == (
+        'trainer: CONFIGURATION (2): model "no_such_module:build": there is no module no_such_module; '
+        f"put it into {tmp_path}, or install it here with pip\n"
+    )
+
+
 def test_two_processes_from_a_file_of_settings_show_a_table(shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("nodes: 4\ntraining: {dataset: shapes@local, steps: 900}\n")
     command = [

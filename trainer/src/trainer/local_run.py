@@ -146,7 +146,7 @@ def _train(
     store = FileStore(run_dir / "store")
     torch.manual_seed(training.seed)  # every rank builds the same weights
     sys.path.append(str(Path.cwd()))  # a model of one's own may lie here
-    model = build_model(training, info)
+    model = build_model(training, info, if_absent=f"put it into {Path.cwd()}, or install it here with pip")
     dropout = seed_dropout(model, training.seed)
     on_gpu = world.device.type == "cuda"
     capability = torch.cuda.get_device_capability(world.device) if on_gpu else None

@@ -71,11 +71,13 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
     info = dataset_info(splits.manifest)
     store, bucket = Store(region=config.document.region), config.document.artifacts_bucket
     run_dir = Path(config.state_dir) / "runs" / config.run.name
-    packages = None
-    if training.user_wheel is not None:
-        packages = install_user_wheel(store, bucket, training.user_wheel, run_dir)
     torch.manual_seed(training.seed)  # every rank builds the same weights
-    model = build_model(training, info, packages)
+    if training.user_wheel is None:
+        model = build_model(training, info)
+    else:
+        packages = install_user_wheel(store, bucket, training.user_wheel, run_dir)
+        absent = f"the wheel {training.user_wheel} does not hold it"
+        model = build_model(training, info, packages, absent)
     dropout = seed_dropout(model, training.seed)
     world = join_world(config.device)
     capability = torch.cuda.get_device_capability(world.device) if config.device == "cuda" else None

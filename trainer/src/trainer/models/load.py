@@ -55,12 +55,18 @@ IGNORED = -100  # a target that does not count; torch's own number for it
 LossFunction = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
-def build_model(training: TrainingConfig, dataset: DatasetInfo, packages: Path | None = None) -> nn.Module:
+def build_model(
+    training: TrainingConfig,
+    dataset: DatasetInfo,
+    packages: Path | None = None,
+    if_absent: str = "the run names no userWheel: start it with --wheel FILE",
+) -> nn.Module:
     """The run's model, proven to take the dataset's samples. ``packages``: where the user's wheel lies.
 
-    Raises ConfigurationError with the reason; the trace of a fault in the user's code goes to standard error.
+    Raises ConfigurationError with the reason; where the model's module is not there, with ``if_absent`` as what to
+    do. The trace of a fault in the user's code goes to standard error.
     """
-    factory = _factory(training.model, packages)
+    factory = _factory(training.model, packages, if_absent)
     try:
         model = factory(dataset, **training.model_args)
     except Exception as error:
@@ -85,7 +91,7 @@ def build_model(training: TrainingConfig, dataset: DatasetInfo, packages: Path |
     return model
 
 
-def _factory(name: str, packages: Path | None) -> Callable[..., Any]:
+def _factory(name: str, packages: Path | None, if_absent: str) -> Callable[..., Any]:
     if ":" not in name:
         if name not in BUILT_IN:
             known = ", ".join(sorted(BUILT_IN))
@@ -101,10 +107,13 @@ def _factory(name: str, packages: Path | None) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        traceback.print_exc()
-        hint = "" if packages else "; the run names no userWheel"
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigurationError(
+                f'model "{name}": there is no module {error.name}; {if_absent}'
+            ) from error
+        traceback.print_exc()  # the module is there: what it says on the way is its author's to read
         raise ConfigurationError(
-            f'model "{name}": cannot import {module_name}: {type(error).__name__}: {error}{hint}'
+            f'model "{name}": cannot import {module_name}: {type(error).__name__}: {error}'
         ) from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
