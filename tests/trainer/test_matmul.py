@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer.bench.compare import against_cpu
 from trainer.bench.figures import choose_dtypes, load_by_device, load_figures, matmul_figures
-from trainer.bench.matmul import LEAST_REPEATS, SIZES, Measured, choose_size, measure, native_dtypes
+from trainer.bench.matmul import (
+    LEAST_REPEATS,
+    SIZES,
+    Measured,
+    choose_size,
+    fitting_size,
+    measure,
+    native_dtypes,
+)
 from trainer.bench.product import FP8_SCALE, TOLERANCE, Product, normalised_error
 from trainer.devices.nvml import Nvml
 from trainer.devices.sampler import Load, Sampler
@@ -241,6 +249,14 @@ def test_the_size_follows_from_the_budget_on_any_machine(gflops: float, budget: 
     while (n := choose_size(seconds_of, budget, largest)) is not None:
         seconds_of[n] = 2 * n**3 / (gflops * 1e9)
         spent += seconds_of[n]
-    chosen = max(seconds_of)
+    chosen = fitting_size(seconds_of, budget)
     assert chosen == SIZES[0] or seconds_of[chosen] * LEAST_REPEATS <= budget
     assert chosen <= largest and spent <= max(budget, seconds_of[SIZES[0]]) * 1.2
+
+
+def test_on_a_busy_machine_small_products_that_wait_do_not_end_the_search() -> None:
+    """40 ms of waiting a product, 50 GFLOPS: n = 128 would be told as 0.0001 TFLOPS."""
+    seconds_of: dict[int, float] = {}
+    while (n := choose_size(seconds_of, budget_seconds=0.5, largest=1024)) is not None:
+        seconds_of[n] = 0.04 + 2 * n**3 / 50e9
+    assert fitting_size(seconds_of, 0.5) == 512

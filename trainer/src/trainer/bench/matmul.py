@@ -101,16 +101,24 @@ def measure(
 
 
 def choose_size(seconds_of: dict[int, float], budget_seconds: float, largest: int) -> int | None:
-    """The next size to try from the times so far, None when the last one stays.
+    """The next size to try from the times so far; None: the next would be too slow, or there is none.
 
-    A product of twice the size takes about eight times as long; it is tried while a full set of repeats fits.
+    A product of twice the size takes up to eight times as long, and is tried while one such product fits. Whether a
+    full set of repeats would, the trial shows: where threads wait for a core, small products take as long as larger
+    ones, and their time says little.
     """
     last = max(seconds_of, default=0)
     following = next((n for n in SIZES if last < n <= largest), None)
     if following is None:
         return None
     expected = seconds_of[last] * (following / last) ** 3 if last else 0.0
-    return following if expected * (LEAST_REPEATS + 3) <= budget_seconds else None
+    return following if expected <= budget_seconds else None
+
+
+def fitting_size(seconds_of: dict[int, float], budget_seconds: float) -> int:
+    """The largest size tried that leaves room for all its repeats; the smallest one where none does."""
+    fitting = [n for n, seconds in seconds_of.items() if seconds * (LEAST_REPEATS + 3) <= budget_seconds]
+    return max(fitting, default=min(seconds_of))
 
 
 def _fitting_size(device: str, start: Start, dtype: str, budget: float, largest: int | None) -> int:
@@ -119,12 +127,14 @@ def _fitting_size(device: str, start: Start, dtype: str, budget: float, largest:
     seconds_of: dict[int, float] = {}
     while (n := choose_size(seconds_of, budget, largest)) is not None:
         product = Product.random(n, dtype, device, seed=0)
-        # The shortest of some: the first is a warm-up, and on a busy machine one may be held up for long.
-        tries = [clock.time(product.run) for _ in range(3)]
-        while len(tries) < MOST_TRIES and sum(tries) < budget / 10:
+        if not seconds_of:
+            clock.time(product.run)  # a library starts up
+        # The shortest of some, since on a busy machine one may be held up for long; but of a slow one no second.
+        tries = [clock.time(product.run)]
+        while len(tries) < MOST_TRIES and sum(tries) + min(tries) < budget / (2 if len(tries) < 3 else 10):
             tries.append(clock.time(product.run))
         seconds_of[n] = min(tries)
-    return max(seconds_of)
+    return fitting_size(seconds_of, budget)
 
 
 def _on_device(
