@@ -34,7 +34,7 @@ from trainer.bench.report import BenchReport
 from trainer.bench.timing import Start, on_all, spread_ratio
 from trainer.cli import main
 from trainer.data.manifest import MANIFEST, DatasetName
-from trainer.data.publish import describe
+from trainer.data.publish import describe, manifest_of
 from trainer.devices.nvml import Nvml
 from trainer.errors import BenchmarkFailed, DatasetError, DriverError
 from trainer.exit_codes import Exit
@@ -353,14 +353,13 @@ def test_workers_of_several_nodes_are_held_to_efa_unless_told_otherwise(tmp_path
 
 def test_samples_a_second_and_the_wait_for_them(tmp_path: Path) -> None:
     folder = make_dataset(tmp_path)
-    fast = measure_loader(folder, batch_size=4, workers=0, device="cpu", budget_seconds=0.05)
+    manifest = manifest_of(folder)
+    fast = measure_loader(folder, manifest, batch_size=4, workers=0, device="cpu", budget_seconds=0.05)
     assert fast.batches >= 5 and fast.samples_per_second > 0 and 0 < fast.wait_ratio <= 1
-    slow = measure_loader(folder, 4, 0, "cpu", budget_seconds=0.05, step_seconds=0.05)
+    slow = measure_loader(folder, manifest, 4, 0, "cpu", budget_seconds=0.05, step_seconds=0.05)
     assert slow.wait_ratio < fast.wait_ratio  # the step hides the reading
     with pytest.raises(DatasetError, match="make no batch of 100000"):
-        measure_loader(folder, 100_000, 0, "cpu", 0.05)
-    with pytest.raises(DatasetError, match="sync it first"):
-        measure_loader(tmp_path / "none", 4, 0, "cpu", 0.05)
+        measure_loader(folder, manifest, 100_000, 0, "cpu", 0.05)
 
 
 # --- the commands
@@ -408,6 +407,18 @@ def test_the_loaders_command_tells_the_wait_only_where_a_step_is_given(
     assert "trainer_bench_data_wait_ratio" not in prometheus.read_text()
     _, out = run_cli(capsys, *common, "--step-ms", "5")
     assert "of the time waiting" in out and "trainer_bench_data_wait_ratio" in prometheus.read_text()
+
+
+def test_the_loaders_command_takes_shards_that_were_not_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_numbered_dataset(tmp_path / "numbers")
+    code, out = run_cli(
+        capsys, "dataloader", str(tmp_path / "numbers"), "--batch-size", "4", "--seconds", "0.05"
+    )
+    assert code == 0 and out.startswith("numbers@local: ")
+    assert main(["bench", "dataloader", str(tmp_path / "none")]) == Exit.CONFIGURATION
+    assert "none is not a folder; give the folder that holds the shards" in capsys.readouterr().err
 
 
 def test_a_size_is_read_with_its_unit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,7 +202,7 @@ def test_the_commands_from_sample_to_verified_copy(
         (["sync", "shapes", "{tmp}/x"], Exit.CONFIGURATION, "NAME@VERSION"),
         (["sync", "shape@v1", "{tmp}/x"], Exit.CONFIGURATION, "it has: numbers, shapes"),
         (["publish", "{tmp}/absent", "shapes@v1"], Exit.CONFIGURATION, "is not a folder"),
-        (["verify", "{tmp}"], Exit.DATASET, "sync it first"),
+        (["verify", "{tmp}"], Exit.DATASET, "sync one into it; trainer dataset publish makes one"),
         (["make-sample", "{tmp}/x", "--samples", "0"], Exit.CONFIGURATION, "at least 1"),
     ],
 )

@@ -26,9 +26,8 @@ from .contracts.manifests import DatasetManifest
 from .contracts.run import RunConfig
 from .contracts.worker import STOP_FILE, events_file
 from .data.dataset import dataset_info, make_split
-from .data.manifest import MANIFEST, DatasetName, parse_name
-from .data.publish import describe
-from .data.verify import local_manifest
+from .data.manifest import DatasetName, parse_name
+from .data.publish import manifest_of
 from .errors import ConfigurationError
 from .exit_codes import Exit
 from .file_store import FileStore
@@ -179,9 +178,7 @@ def _train(
 def _dataset(arguments: argparse.Namespace) -> tuple[DatasetManifest, Path]:
     """The manifest of the folder; one that was not published has none, and is looked into."""
     folder = data_folder(arguments)
-    if (folder / MANIFEST).is_file():
-        return local_manifest(folder), folder
-    return describe(folder, dataset_of(folder, arguments)), folder
+    return manifest_of(folder, dataset_of(folder, arguments)), folder
 
 
 def _device(asked: str) -> str:

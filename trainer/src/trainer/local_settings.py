@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .data.manifest import MANIFEST, DatasetName, parse_manifest, parse_name
+from .data.manifest import MANIFEST, DatasetName, local_name, parse_manifest, parse_name
 from .errors import ConfigurationError
 from .runs.config import merge, parse_setting, read_file
 
@@ -65,14 +65,13 @@ def data_folder(arguments: argparse.Namespace) -> Path:
 
 
 def dataset_of(folder: Path, arguments: argparse.Namespace) -> DatasetName:
-    """What the folder holds; data that was not published has no name of its own, and gets version "local"."""
+    """What the folder holds; data that was not published has no name of its own."""
     if (folder / MANIFEST).is_file():
         manifest = parse_manifest((folder / MANIFEST).read_bytes(), str(folder / MANIFEST))
         return DatasetName(manifest.name, manifest.version)
     if named := _dataset_setting(arguments):
         return parse_name(named)
-    letters = "".join(letter if letter.isalnum() else "-" for letter in folder.resolve().name.lower())
-    return DatasetName(letters.strip("-") or "data", "local")
+    return local_name(folder)
 
 
 def _dataset_setting(arguments: argparse.Namespace) -> str | None:

@@ -66,7 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "Reads the training split as a training does. With --step-ms the time that a step would compute is slept, and "
         "the share of time spent waiting for data is told: below 5 % is good, above 15 % data is the bottleneck.",
     )
-    loader.add_argument("folder", type=Path, help="a synced version, with its manifest.json")
+    loader.add_argument(
+        "folder", type=Path, help="of shards: a synced version, or one that was not published"
+    )
     loader.add_argument("--seconds", type=_seconds, default=5.0, help="time budget (default: 5)")
     loader.add_argument("--batch-size", type=_size, default=64, help="samples a batch (default: 64)")
     workers = "loader processes; 0: none beside this one (default)"
@@ -188,16 +190,22 @@ def _allreduce(arguments: argparse.Namespace) -> BenchReport | None:
 
 
 def _dataloader(arguments: argparse.Namespace) -> BenchReport:
-    from ..data.verify import local_manifest
+    from ..data.publish import manifest_of
     from .dataloader import measure_loader
     from .report import BenchReport, LoaderFigure
 
-    manifest = local_manifest(arguments.folder)
+    manifest = manifest_of(arguments.folder)
     devices, _ = _devices()
     step = arguments.step_ms / 1000
     began = time.monotonic()
     found = measure_loader(
-        arguments.folder, arguments.batch_size, arguments.workers, devices[0].device, arguments.seconds, step
+        arguments.folder,
+        manifest,
+        arguments.batch_size,
+        arguments.workers,
+        devices[0].device,
+        arguments.seconds,
+        step,
     )
     figure = LoaderFigure(
         dataset=f"{manifest.name}@{manifest.version}",

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..contracts.manifests import DatasetManifest
 from ..errors import DatasetError
 
 SEED = 0
@@ -35,20 +36,24 @@ class LoaderMeasured:
 
 
 def measure_loader(
-    folder: Path, batch_size: int, workers: int, device: str, budget_seconds: float, step_seconds: float = 0.0
+    folder: Path,
+    manifest: DatasetManifest,
+    batch_size: int,
+    workers: int,
+    device: str,
+    budget_seconds: float,
+    step_seconds: float = 0.0,
 ) -> LoaderMeasured:
     """Batches of the training split until the budget is used; ``step_seconds``: what a step would compute meanwhile.
 
-    Raises DatasetError where the folder holds no complete version, or fewer samples than one batch.
+    Raises DatasetError where the folder holds fewer samples than one batch.
     """
     import torch
 
     from ..data.dataset import StepSampler, make_split
     from ..data.order import GlobalOrder
-    from ..data.verify import local_manifest
     from ..train.feed import Feed
 
-    manifest = local_manifest(folder)
     split = make_split(folder, manifest, "train")
     order = GlobalOrder(len(split), batch_size, SEED)
     if order.steps_per_epoch == 0:

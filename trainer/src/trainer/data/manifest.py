@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -32,6 +33,12 @@ def parse_name(text: str) -> DatasetName:
     if match is None:
         raise ConfigurationError(f'dataset "{text}": must be NAME@VERSION, for example shapes@v1')
     return DatasetName(match[1], match[2])
+
+
+def local_name(folder: Path) -> DatasetName:
+    """Of a folder of shards that was not published: its own, and version "local"."""
+    letters = "".join(letter if letter.isalnum() else "-" for letter in folder.resolve().name.lower())
+    return DatasetName(letters.strip("-") or "data", "local")
 
 
 def object_key(location: DatasetLocation, version: str, file_name: str) -> str:

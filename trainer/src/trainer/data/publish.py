@@ -13,8 +13,9 @@ from ..contracts.node_document import DatasetLocation
 from ..errors import ConfigurationError
 from ..store import Progress, Store, sha256_of
 from .formats import SUFFIXES, check_shard
-from .manifest import IMAGES, MANIFEST, DatasetName, object_key
+from .manifest import IMAGES, MANIFEST, DatasetName, local_name, object_key
 from .pack import FACTS
+from .verify import local_manifest
 
 SHARD_NAME = re.compile(r"(?P<split>train|test)-[A-Za-z0-9._-]+\.np[yz]")
 PARALLEL_SHARDS = 4
@@ -84,6 +85,16 @@ def describe(source: Path, name: DatasetName, facts: DatasetFacts | None = None)
         sample_shape=first,
         shards=shards,
     )
+
+
+def manifest_of(folder: Path, name: DatasetName | None = None) -> DatasetManifest:
+    """The folder's manifest; shards that were not published have none and are described, under ``name``.
+
+    Raises what `local_manifest` and `describe` raise.
+    """
+    if (folder / MANIFEST).is_file():
+        return local_manifest(folder)
+    return describe(folder, name or local_name(folder))
 
 
 def publish_dataset(

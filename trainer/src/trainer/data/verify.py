@@ -15,7 +15,10 @@ def local_manifest(folder: str | Path) -> DatasetManifest:
     """The manifest that a finished sync left; raises DatasetError where there is none."""
     path = Path(folder) / MANIFEST
     if not path.is_file():
-        raise DatasetError(f"{folder} holds no complete dataset version (no {MANIFEST}); sync it first")
+        raise DatasetError(
+            f"{folder} holds no published dataset version, or only a part of one (no {MANIFEST}): "
+            "sync one into it; trainer dataset publish makes one of a folder of shards"
+        )
     return parse_manifest(path.read_bytes(), str(path))
 
 
