@@ -30,7 +30,7 @@ from trainer.bench.network import (
     efa_gigabytes_per_second,
     nic_bound,
 )
-from trainer.bench.report import BenchReport
+from trainer.bench.report import BenchReport, LoaderFigure, show
 from trainer.bench.timing import Start, on_all, spread_ratio
 from trainer.cli import main
 from trainer.data.manifest import MANIFEST, DatasetName
@@ -41,6 +41,7 @@ from trainer.exit_codes import Exit
 from trainer.selfcheck import devices as selfcheck_devices
 from trainer.selfcheck import torch_build
 from trainer.selfcheck.devices import Devices
+from trainer.selfcheck.render import console
 from trainer.selfcheck.torch_build import TorchDevice
 from trainer.store import Store
 
@@ -419,6 +420,21 @@ def test_the_loaders_command_takes_shards_that_were_not_published(
     assert code == 0 and out.startswith("numbers@local: ")
     assert main(["bench", "dataloader", str(tmp_path / "none")]) == Exit.CONFIGURATION
     assert "none is not a folder; give the folder that holds the shards" in capsys.readouterr().err
+
+
+def test_a_slow_loader_is_told_by_digits_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = LoaderFigure(
+        dataset="text@v1",
+        batch_size=1,
+        workers=0,
+        batches=5,
+        samples_per_second=0.4567,
+        bytes_per_second=12_345,
+        step_seconds=0,
+        data_wait_ratio=1,
+    )
+    show(BenchReport(name="dataloader", seconds=1, loader=loader), console())
+    assert "text@v1: 0.457 samples/s, 0.0123 MB/s" in capsys.readouterr().out
 
 
 def test_a_size_is_read_with_its_unit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from trainer.bench.nccl import NcclChoice
+from trainer.cli import main
 from trainer.contracts.node_document import NodeDocument, Promise, Release, TorchSource
 from trainer.devices.metrics import publish
 from trainer.devices.nvml import Nvml
@@ -546,22 +547,29 @@ class Steps:
         return [TorchDevice(f"cuda:{n}", "H100", (9, 0), f"GPU-{n:04d}") for n in range(8)], None
 
     def run(self) -> SelfCheckReport:
+        self.told: list[str] = []
+
         def open_nvml() -> Nvml:
             return Nvml(FakeNvml(self.gpus, self.nvml_error))
 
-        return run_selfcheck(self.document, "quick", self.folder, "i-1", open_nvml, self.host)
+        return run_selfcheck(
+            self.document, "quick", self.folder, "i-1", open_nvml, self.host, self.told.append
+        )
 
 
 def test_cheap_checks_come_first_and_each_says_something(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    report = Steps(monkeypatch, tmp_path).run()
+    steps = Steps(monkeypatch, tmp_path)
+    report = steps.run()
     assert [f.check for f in report.findings] == [
         *("driver", "devices", "torch", "fabric", "container", "health", "xid", "nvlink"),
         *("shared-memory", "disk", "clock"),
     ]
     assert report.verdict == "pass" and report.exit_code == 0 and report.instance_id == "i-1"
     assert report.versions["driver"] == "580.95.05"
+    assert steps.told[0] == "looking at: driver and devices"  # while it looks, not when all is over
+    assert steps.told[-2:] == ["measuring: matmul", "measuring: memory"]
 
 
 def test_cuda_is_started_only_after_the_fabric_manager_is_there(
@@ -622,6 +630,7 @@ def test_one_slow_run_is_repeated_before_a_node_is_given_away(
     monkeypatch.setattr(bench_matmul, "measure", measure)
     report = steps.run()
     assert len(asked) == 2 and report.verdict == "pass" and len(report.matmul) == 8
+    assert "too slow: measuring it once more" in steps.told
     assert report.matmul[0].floor_tflops == 545 and report.matmul[0].peak_tflops == 989
     asked.clear()
     seconds[:] = [2e-3, 4e-3]
@@ -676,7 +685,9 @@ def test_the_command_tells_a_program_everything_by_its_schema(tmp_path: Path) ->
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "trainer", "selfcheck", "--json", "--folder", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "looking at" not in done.stderr, (
+        done.stderr
+    )  # a program reads, not a terminal
     report = json.loads(done.stdout)
     schema = SelfCheckReport.model_json_schema(by_alias=True)
     jsonschema.validate(report, schema)
@@ -690,6 +701,37 @@ def test_the_command_tells_a_program_everything_by_its_schema(tmp_path: Path) ->
     )  # the all-reduce is the full level's
     text = " ".join(finding["message"] for finding in report["findings"])
     assert "does not apply" in text and "floors do not apply" in text
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["selfcheck", "--folder", str(tmp_path / "nope")]) == Exit.CONFIGURATION
+    told = capsys.readouterr().err
+    assert "nope is not a folder" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "terminal", "tells"),
+    [([], False, True), (["--json"], False, False), (["--json"], True, True)],
+)
+def test_the_command_tells_what_it_looks_at_unless_a_program_reads(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    terminal: bool,
+    tells: bool,
+) -> None:
+    def run(*_: Any, tell: Any) -> SelfCheckReport:
+        tell("measuring: matmul")
+        return conclude([], [], level="quick", seconds=1, started_at="now", versions={})
+
+    monkeypatch.setattr(selfcheck_run, "run_selfcheck", run)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert main(["selfcheck", "--folder", str(tmp_path), *options]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ("measuring: matmul\n" if tells else "") and "measuring" not in shown.out
 
 
 def test_torchs_own_build_is_read_without_starting_cuda() -> None:

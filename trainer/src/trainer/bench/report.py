@@ -56,12 +56,18 @@ def show(report: BenchReport, console: Console) -> None:
         loader = report.loader
         paced = f", {loader.data_wait_ratio:.1%} of the time waiting" if loader.step_seconds else ""
         console.print(
-            f"{loader.dataset}: {loader.samples_per_second:,.0f} samples/s, {loader.bytes_per_second / 1e6:,.1f} MB/s "
+            f"{loader.dataset}: {_figure(loader.samples_per_second)} samples/s, "
+            f"{_figure(loader.bytes_per_second / 1e6)} MB/s "
             f"(batches of {loader.batch_size}, {loader.workers} workers){paced}"
         )
     for finding in report.findings:
         text = f"{finding.message}{f'; {finding.cause}' if finding.cause else ''}"
         console.print(f"[{COLOURS[finding.verdict]}]{finding.verdict}[/] {escape(text)}")
+
+
+def _figure(value: float) -> str:
+    """Three digits that mean something, of small values too."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def write_prometheus(report: BenchReport, path: Path) -> None:

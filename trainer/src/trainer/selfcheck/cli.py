@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+
+from ..errors import ConfigurationError
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -14,7 +17,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Driver and GPUs against what the instance type promises, torch's kernels, the fabric manager, "
         "memory errors, XIDs, NVLink, shared memory, disks and clock; then matrix products and memory bandwidth, at "
         "level full also an all-reduce, judged by exactness, repeatability, peers and published floors. On a machine "
-        "without a GPU it says what does not apply. Exit code 0, or that of the worst finding.",
+        "without a GPU it says what does not apply. Progress goes to standard error (with --json on a terminal alone). "
+        "Exit code 0, or that of the worst finding.",
     )
     parser.add_argument("--level", choices=["quick", "full"], help="default: the document's, else quick")
     parser.add_argument("--document", type=Path, help="node document with what the machine promises")
@@ -33,6 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         print(json.dumps(SelfCheckReport.model_json_schema(by_alias=True), indent=2))
         return 0
+    if not arguments.folder.is_dir():
+        raise ConfigurationError(
+            f"--folder {arguments.folder} is not a folder; name one on the disk to check"
+        )
     from .run import run_selfcheck
 
     document = None
@@ -41,7 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         document = read_document(arguments.document)
     level = arguments.level or (document.self_check.level if document else "quick")
-    report = run_selfcheck(document, level, arguments.folder, arguments.instance_id)
+    quiet = arguments.json and not sys.stderr.isatty()
+
+    def tell(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    report = run_selfcheck(document, level, arguments.folder, arguments.instance_id, tell=tell)
     if arguments.json:
         print(report.to_json(), end="")
     else:

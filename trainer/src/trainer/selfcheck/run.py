@@ -52,6 +52,8 @@ WARM_UP_SECONDS = {"quick": 0.0, "full": 30.0}  # on GPUs
 MEMORY_SECONDS = {"quick": 0.3, "full": 2.0}
 ALLREDUCE_SECONDS = 1.0  # a message size; at full level only, since it starts a process a device
 
+Tell = Callable[[str], object]  # what is looked at now
+
 
 @dataclass
 class _Check:
@@ -61,6 +63,7 @@ class _Check:
     level: Level
     host: Host
     open_nvml: Callable[[], Nvml]
+    tell: Tell
     findings: list[Finding] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=lambda: {"trainer": __version__})
     nvml: Devices = field(default_factory=Devices)
@@ -93,12 +96,17 @@ def run_selfcheck(
     instance_id: str | None = None,
     open_nvml: Callable[[], Nvml] = Nvml,
     host: Host | None = None,
+    tell: Tell = lambda _: None,
 ) -> SelfCheckReport:
     began, started_at = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    check = _Check(document, level, host or Host(), open_nvml)
+    check = _Check(document, level, host or Host(), open_nvml, tell)
+    tell("looking at: driver and devices")
     _look_at_devices(check)
+    tell("looking at: torch and CUDA")
     _look_at_torch(check)
+    tell("looking at: health of the devices")
     _look_at_health(check)
+    tell("looking at: shared memory, disks, clock")
     _look_at_host(check, state_dir)
     _measure(check)
     return conclude(
@@ -170,6 +178,7 @@ def _measure(check: _Check) -> None:
     if check.level == "full":
         steps.append(("allreduce", _measure_allreduce))
     for name, step in steps:
+        check.tell(f"measuring: {name}")
         try:
             step(check)
         except (Fault, RuntimeError) as error:  # torch's own: out of memory, device-side assertion
@@ -177,10 +186,13 @@ def _measure(check: _Check) -> None:
             return  # CUDA keeps a fault for the rest of the process
 
 
-def _twice(measure: Callable[[], list[Finding]]) -> list[Finding]:
+def _twice(measure: Callable[[], list[Finding]], tell: Tell) -> list[Finding]:
     """Once more where something was too slow: a node is not given away for one slow run."""
     found = measure()
-    return measure() if any(finding.exit_code == Exit.PERFORMANCE for finding in found) else found
+    if not any(finding.exit_code == Exit.PERFORMANCE for finding in found):
+        return found
+    tell("too slow: measuring it once more")
+    return measure()
 
 
 def _measure_matmul(check: _Check) -> None:
@@ -206,7 +218,7 @@ def _measure_matmul(check: _Check) -> None:
         by_device = load_by_device(check.load, devices, readings)
         return judge(check.matmul, floors, check.level, by_device) + judge_load(check.load)
 
-    check.add(*_twice(once))
+    check.add(*_twice(once, check.tell))
     check.add(*check_pcie(readings, check.nvml.health, seen))
 
 
@@ -222,7 +234,7 @@ def _measure_memory(check: _Check) -> None:
         check.memory = memory_figures(measured, check.devices, check.nvml.readings)
         return judge_memory(check.memory)
 
-    check.add(*_twice(once))
+    check.add(*_twice(once, check.tell))
 
 
 def _measure_allreduce(check: _Check) -> None:
@@ -242,7 +254,7 @@ def _measure_allreduce(check: _Check) -> None:
             check.allreduce, measured.nccl, check.promise.efa_count if check.promise else 0
         )
 
-    check.add(*_twice(once))
+    check.add(*_twice(once, check.tell))
 
 
 def _fabric_states(open_nvml: Callable[[], Nvml]) -> list[str | None]:
