@@ -34,7 +34,7 @@ from localcloud.toolchain import ROOT, Failed
 from localcloud.toolchain import paths as tools
 
 from . import sample_rates
-from .races import Race, say
+from .races import Race, say, turn
 from .s3_server import s3_server
 
 BUCKET = "bench"
@@ -205,9 +205,9 @@ class Bench:
         taken: dict[str, list[float]] = {name: [] for name in contestants}
         for number in range(self.rounds):
             say(f"data, round {number + 1} of {self.rounds}: {', '.join(contestants)}")
-            for name, command in contestants.items():
+            for name in turn(contestants, number):
                 if not absent.get(name):
-                    taken[name].append(self.into_empty(command))
+                    taken[name].append(self.into_empty(contestants[name]))
         return taken
 
 
@@ -233,8 +233,8 @@ def rates(work: Path, sizes: Sizes, rounds: int) -> list[Race]:
         where = "in the process" if workers == 0 else f"{workers} loaders"
         for number in range(rounds + 1):
             say(f"sample rates {where}, round {number} of {rounds}")
-            for name, epoch in passes.items():
-                if epoch is None:
+            for name in turn(passes, number):
+                if (epoch := passes[name]) is None:
                     continue
                 count, seconds = epoch()
                 if number:  # the first one fills the page cache

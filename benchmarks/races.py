@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,11 @@ class Race:
 
 def _amount(value: float, unit: str) -> str:
     return f"{value:.2f} s" if unit == "s" else f"{value:,.0f}/s"
+
+
+def turn(contestants: Iterable[str], number: int) -> list[str]:
+    """Who goes when in a round: every other one backwards, so that none always meets what the same one left."""
+    return list(contestants)[:: -1 if number % 2 else 1]
 
 
 def say(text: str) -> None:
