@@ -18,11 +18,12 @@ from ..errors import ConfigurationError, DatasetError
 from . import hdf5_files, tar_shards, tfrecord_files
 from .formats import SUFFIXES, ImageShard, open_shard
 from .importing import SPLIT_FOLDERS
-from .pack import FACTS, SHARD_BYTES, ImagePacker, TokenPacker
+from .pack import FACTS, SHARD_BYTES, ImagePacker, TokenPacker, new_folder
 from .publish import read_facts
 from .record import Record
 
 Progress = Callable[[int, int], None]  # files done, files in all
+MOST_CLASSES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ def convert(
     suffixes = {path.suffix for path in files}
     found = next((name for name, it in FORMATS.items() if suffixes and suffixes <= set(it.suffixes)), None)
     if to != "shards" and suffixes and suffixes <= set(SUFFIXES):
-        _export(files, target, FORMATS[to], read_facts(source), progress)
+        with new_folder(target) as folder:
+            _export(files, folder, FORMATS[to], read_facts(source), progress)
     elif to == "shards" and found is not None:
         facts = read_facts(source)
         if sequence_length is not None:
             facts = facts.model_copy(update={"sequence_length": sequence_length})
-        _import(files, target, FORMATS[found], facts, progress, shard_bytes)
+        with new_folder(target) as folder:
+            _import(files, folder, FORMATS[found], facts, progress, shard_bytes)
     else:
         kinds = ", ".join(sorted(suffixes)) or "no files"
         raise ConfigurationError(
@@ -75,9 +78,6 @@ def convert(
 
 
 def _export(files: list[Path], target: Path, into: _Format, facts: DatasetFacts, progress: Progress) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigurationError(f"{target} is not an empty folder; give a new one")
-    target.mkdir(parents=True, exist_ok=True)
     for done, path in enumerate(files, 1):
         into.write(target / f"{path.stem}{into.suffixes[0]}", _records(path, facts))
         progress(done, len(files))
@@ -112,6 +112,7 @@ def _import(
             where = f"{path}, record {place}"
             if record.label is not None:
                 images = images or ImagePacker(target, shard_bytes)
+                _check_image(record.array, record.label, where)
                 images.add(split, record.array, record.label, where)
                 highest = max(highest, record.label)
             elif record.array.dtype.kind in "ui" and record.array.ndim == 1 and len(record.array):
@@ -136,6 +137,13 @@ def _import(
         images.finish(facts.model_copy(update={} if facts.classes else {"classes": highest + 1}))
     else:
         raise DatasetError(f"{files[0].parent}: the files hold no record")
+
+
+def _check_image(array: np.ndarray[Any, Any], label: int, where: str) -> None:
+    if array.dtype != np.uint8 or array.ndim != 3:
+        raise DatasetError(f"{where}: images must be uint8 [c, h, w], not {array.dtype} {list(array.shape)}")
+    if not 0 <= label < MOST_CLASSES:
+        raise DatasetError(f"{where}: label {label} is outside 0..{MOST_CLASSES - 1}")
 
 
 def _as_tokens(array: np.ndarray[Any, Any], where: str, vocabulary: int | None) -> np.ndarray[Any, Any]:

@@ -10,10 +10,12 @@ Uncompressed, so that arrays are mapped where they lie in the file.
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -76,21 +78,41 @@ def map_array(path: Path, member: str) -> Array:
             header = file.read(_LOCAL_HEADER_BYTES)
             skip = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
             file.seek(info.header_offset + _LOCAL_HEADER_BYTES + skip)
-            version = np.lib.format.read_magic(file)
-            read_header = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }[version]
-            shape, fortran_order, dtype = read_header(file)
-            if dtype.hasobject:
-                raise DatasetError(f'{path}: array "{member}" holds Python objects; only numbers are read')
+            shape, order, dtype = _array_header(file)
             offset = file.tell()
-        mapped = np.memmap(path, dtype, "r", offset, shape, "F" if fortran_order else "C")
+        mapped = np.memmap(path, dtype, "r", offset, shape, order)
     except KeyError as error:
         raise DatasetError(f'{path}: no array "{member}"; a shard holds "images" and "labels"') from error
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
+    except (zipfile.BadZipFile, ValueError, OverflowError, OSError) as error:
         raise DatasetError(f"{path}: not a readable .npz file: {error}") from error
     return np.asarray(mapped)  # the plain view: a memmap's own indexing costs microseconds a call
+
+
+def array_of(body: bytes) -> Array:
+    """The array of a ``.npy`` file, a view of its bytes: nothing is set aside for what a header claims.
+
+    Raises ValueError.
+    """
+    file = io.BytesIO(body)
+    shape, order, dtype = _array_header(file)
+    try:
+        return np.frombuffer(body, dtype, math.prod(shape), file.tell()).reshape(shape, order=order)
+    except OverflowError as error:
+        raise ValueError(f"its header claims an array of {list(shape)}") from error
+
+
+def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Shape, order and kind of what follows in the file; raises ValueError."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version} of numpy's format; write plain numbers with numpy.save")
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects; only numbers are read")
+    return shape, "F" if fortran_order else "C", dtype
 
 
 def _tokens(path: Path) -> Array:

@@ -12,6 +12,7 @@ from ..errors import ConfigurationError, DatasetError
 from .record import Record
 
 TOKENS_AT_ONCE = 1 << 20
+MOST_COMPRESSION = 1100  # deflate makes at most 1032 bytes of one (zlib.net, "Maximum Compression Factor")
 
 
 def _h5py() -> Any:
@@ -36,21 +37,38 @@ def write(path: Path, records: Iterable[Record]) -> None:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """Raises DatasetError where neither tokens nor images with labels are found."""
+    """Raises DatasetError where neither tokens nor images with labels are found, or not in this very file."""
     h5py = _h5py()
     try:
         with h5py.File(path, "r") as file:
             if "tokens" in file:
-                tokens = file["tokens"]
+                tokens = _dataset(h5py, file, "tokens", path)
                 for first in range(0, len(tokens), TOKENS_AT_ONCE):
                     yield Record(tokens[first : first + TOKENS_AT_ONCE])
             elif "images" in file and "labels" in file:
-                labels = file["labels"][:]
-                if len(labels) != len(file["images"]):
-                    raise DatasetError(f"{path}: {len(file['images'])} images with {len(labels)} labels")
-                for place, label in enumerate(labels.tolist()):
-                    yield Record(file["images"][place], int(label))
+                images, labels = (_dataset(h5py, file, name, path) for name in ("images", "labels"))
+                if len(labels) != len(images) or labels.dtype.kind not in "ui" or labels.ndim != 1:
+                    raise DatasetError(
+                        f"{path}: labels must be whole numbers [{len(images)}], one an image, not {labels.dtype} "
+                        f"{list(labels.shape)}"
+                    )
+                for place, label in enumerate(labels[:].tolist()):
+                    yield Record(images[place], label)
             else:
                 raise DatasetError(f'{path}: no datasets "images" and "labels", nor "tokens", at the root')
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise DatasetError(f"{path}: not a readable HDF5 file: {error}") from error
+
+
+def _dataset(h5py: Any, file: Any, name: str, path: Path) -> Any:
+    """A file may name datasets of other files, and claim far more numbers than it has: neither is read."""
+    link, found = file.get(name, getlink=True), file.get(name)
+    if not isinstance(link, h5py.HardLink) or not isinstance(found, h5py.Dataset):
+        raise DatasetError(f'{path}: "{name}" is no dataset of this file')
+    if found.external or found.is_virtual:
+        raise DatasetError(f'{path}: "{name}" lies in other files; convert the file that holds it')
+    if found.ndim == 0 or found.nbytes > MOST_COMPRESSION * (found.id.get_storage_size() + 1024):
+        raise DatasetError(
+            f'{path}: "{name}" claims {found.dtype} {list(found.shape)} and has {found.id.get_storage_size()} bytes'
+        )
+    return found

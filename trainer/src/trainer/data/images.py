@@ -34,11 +34,15 @@ def decode(
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        # Told by its bytes, whatever the file is named; of Pillow's other formats some start programs (EPS).
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(file, formats=("PNG", "JPEG")) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
             if size is not None:
                 image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
             pixels = np.asarray(image, dtype=np.uint8)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (
+        Exception
+    ) as error:  # what its parsers meet in a broken file: struct.error, IndexError, zlib.error, ...
         raise DatasetError(f"{where}: not a readable image: {' '.join(str(error).split())}") from error
     return np.ascontiguousarray(pixels.transpose(2, 0, 1) if channels == 3 else pixels[None])

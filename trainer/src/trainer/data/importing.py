@@ -7,12 +7,16 @@ each would leave a streamed run, which mixes within a window of shards, with bat
 from __future__ import annotations
 
 import hashlib
+import lzma
 import re
 import tarfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -21,11 +25,12 @@ from ..errors import ConfigurationError, DatasetError
 from .images import SUFFIXES, decode, need_pillow
 from .md5_list import check_md5_list
 from .order import permuted
-from .pack import SHARD_BYTES, ImagePacker, TokenPacker
+from .pack import SHARD_BYTES, ImagePacker, TokenPacker, new_folder
 
 BYTE_VOCABULARY = 257  # the 256 bytes, and one more token between documents
 BYTE_SEPARATOR = 256
 DECODERS = 4
+DECODED_AHEAD = 2 * DECODERS  # of the packer: a photograph has 40 MB
 SPLIT_FOLDERS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
 
 Progress = Callable[[int, int], None]  # items done, items in all
@@ -68,24 +73,29 @@ def import_images(source: Path, target: Path, options: Options, progress: Progre
     has_splits = any(split is not None for _, split, _ in files)
     names = sorted({name for _, _, name in files})
     labels = {name: label for label, name in enumerate(names)}
-    packer = ImagePacker(target, options.shard_bytes)
+    mixed = [files[place] for place in _mixed(len(files), options.seed)]
+    with new_folder(target) as folder:
+        packer = ImagePacker(folder, options.shard_bytes)
+        decoded = _decoded([path for path, _, _ in mixed], options)
+        for done, ((path, split, name), image) in enumerate(zip(mixed, decoded, strict=True), 1):
+            if not has_splits:
+                held_out = _is_test(path.relative_to(source).as_posix(), options.test_share)
+                split = "test" if held_out else "train"
+            packer.add(split or "train", image, labels[name], str(path))
+            progress(done, len(mixed))
+        packer.finish(DatasetFacts(classes=len(names), class_names=names))
 
-    def load(place: int) -> tuple[int, np.ndarray]:
-        path = files[place][0]
-        return place, decode(path, str(path), options.size, options.channels)
 
-    places = _mixed(len(files), options.seed)
+def _decoded(paths: Sequence[Path], options: Options) -> Iterator[np.ndarray]:
+    """The images in order, decoded by several threads, few of them ahead of whoever takes them."""
     with ThreadPoolExecutor(DECODERS) as pool:
-        # In slices: the pool would otherwise decode far ahead of the packer and hold it all in memory.
-        for first in range(0, len(places), 256):
-            for done, (place, image) in enumerate(pool.map(load, places[first : first + 256]), first + 1):
-                path, split, name = files[place]
-                if not has_splits:
-                    held_out = _is_test(path.relative_to(source).as_posix(), options.test_share)
-                    split = "test" if held_out else "train"
-                packer.add(split or "train", image, labels[name], str(path))
-                progress(done, len(places))
-    packer.finish(DatasetFacts(classes=len(names), class_names=names))
+        waiting: deque[Future[np.ndarray]] = deque()
+        for path in paths:
+            waiting.append(pool.submit(decode, path, str(path), options.size, options.channels))
+            if len(waiting) > DECODED_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _image_files(source: Path) -> list[tuple[Path, str | None, str]]:
@@ -123,19 +133,28 @@ def import_text(source: Path, target: Path, options: Options, progress: Progress
         raise ConfigurationError(f"{source}: no text found; give a text file or a folder of *.txt files")
     if options.md5_list is not None:
         check_md5_list(options.md5_list, root, files)
-    packer = TokenPacker(target, options.shard_bytes, sequence_length=options.sequence_length)
-    for done, place in enumerate(_mixed(len(files), options.seed), 1):
-        path = files[place]
-        tokens = tokens_of(path.read_bytes())
-        if len(files) == 1:
-            cut = len(tokens) - round(len(tokens) * options.test_share)
-            packer.add("train", tokens[:cut])
-            packer.add("test", tokens[cut:])
-        else:
-            held_out = _is_test(path.relative_to(root).as_posix(), options.test_share)
-            packer.add("test" if held_out else "train", tokens)
-        progress(done, len(files))
-    packer.finish(text_facts(options.sequence_length))
+    with new_folder(target) as folder:
+        packer = TokenPacker(folder, options.shard_bytes, sequence_length=options.sequence_length)
+        for done, place in enumerate(_mixed(len(files), options.seed), 1):
+            path = files[place]
+            count = path.stat().st_size + 1
+            cut = 0 if _is_test(path.relative_to(root).as_posix(), options.test_share) else count
+            if len(files) == 1:
+                cut = count - round(count * options.test_share)
+            with open(path, "rb") as file:
+                for tokens in _tokens(file, options.shard_bytes // 2):
+                    packer.add("train", tokens[:cut])
+                    packer.add("test", tokens[cut:])
+                    cut = max(0, cut - len(tokens))
+            progress(done, len(files))
+        packer.finish(text_facts(options.sequence_length))
+
+
+def _tokens(file: IO[bytes], most: int) -> Iterator[np.ndarray]:
+    """A document's tokens, so many at a time: one file may be larger than the memory."""
+    while block := file.read(max(1, most)):
+        yield np.frombuffer(block, np.uint8).astype(np.uint16)
+    yield tokens_of(b"")
 
 
 def tokens_of(document: bytes) -> np.ndarray:
@@ -154,6 +173,9 @@ CIFAR_BATCH = re.compile(r"(data_batch_\d+|train|test_batch|test)\.bin")
 CIFAR_PICKLE = re.compile(r"data_batch_\d+|test_batch|train|test|meta|batches\.meta")
 CIFAR_PIXELS = 3 * 32 * 32
 CIFAR_NAMES = ("batches.meta.txt", "fine_label_names.txt")
+CIFAR_LARGEST_BYTES = 50_000 * (
+    2 + CIFAR_PIXELS
+)  # train.bin of CIFAR-100; a small archive may claim any size
 
 
 def import_cifar(source: Path, target: Path, options: Options, progress: Progress = _nothing) -> None:
@@ -174,9 +196,8 @@ def import_cifar(source: Path, target: Path, options: Options, progress: Progres
             f"{source} holds no data_batch_*.bin or train.bin; give CIFAR's binary version"
         )
     label_bytes = 2 if "train.bin" in batches else 1
-    names = next((members[name].decode().split() for name in CIFAR_NAMES if name in members), [])
+    names = next((members[name].decode("latin-1").split() for name in CIFAR_NAMES if name in members), [])
     classes = len(names) or (100 if label_bytes == 2 else 10)
-    packer = ImagePacker(target, options.shard_bytes)
     records: dict[str, list[np.ndarray]] = {}
     for name, data in sorted(batches.items()):
         width = label_bytes + CIFAR_PIXELS
@@ -188,36 +209,45 @@ def import_cifar(source: Path, target: Path, options: Options, progress: Progres
         records.setdefault(split, []).append(np.frombuffer(data, np.uint8).reshape(-1, width))
     total = sum(len(batch) for parts in records.values() for batch in parts)
     done = 0
-    for split, parts in records.items():
-        rows = np.concatenate(parts)
-        for place in _mixed(len(rows), options.seed):
-            row = rows[place]
-            label = int(row[label_bytes - 1])
-            if label >= classes:
-                raise DatasetError(f"{source}: label {label} is outside 0..{classes - 1}")
-            packer.add(split, row[label_bytes:].reshape(3, 32, 32), label, str(source))
-            done += 1
-        progress(done, total)
-    packer.finish(DatasetFacts(classes=classes, class_names=names))
+    with new_folder(target) as folder:
+        packer = ImagePacker(folder, options.shard_bytes)
+        for split, parts in records.items():
+            rows = np.concatenate(parts)
+            for place in _mixed(len(rows), options.seed):
+                row = rows[place]
+                label = int(row[label_bytes - 1])
+                if label >= classes:
+                    raise DatasetError(f"{source}: label {label} is outside 0..{classes - 1}")
+                packer.add(split, row[label_bytes:].reshape(3, 32, 32), label, str(source))
+                done += 1
+            progress(done, total)
+        packer.finish(DatasetFacts(classes=classes, class_names=names))
 
 
 def _cifar_members(source: Path) -> Iterator[tuple[str, bytes]]:
     """Base name and content of each file; of pickles the name only."""
-    wanted = [*CIFAR_NAMES]
-
-    def keep(name: str) -> bool:
-        return bool(CIFAR_BATCH.fullmatch(name)) or name in wanted
-
     if source.is_dir():
         for path in sorted(path for path in source.rglob("*") if path.is_file()):
-            yield path.name, path.read_bytes() if keep(path.name) else b""
+            yield path.name, _cifar_content(path.name, path.stat().st_size, path.read_bytes, source)
         return
     try:
         with tarfile.open(source) as archive:
             for member in archive:
-                name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is not None:
-                    yield name, file.read() if keep(name) else b""
-    except (OSError, tarfile.TarError, EOFError) as error:
+                    name = Path(member.name).name
+                    yield name, _cifar_content(name, member.size, file.read, source)
+            while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+                pass  # gzip's own checksum comes last, and an archive's end lies before it
+    except (OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ConfigurationError(f"{source}: not a readable archive or folder: {error}") from error
+
+
+def _cifar_content(name: str, size: int, read: Callable[[], bytes], source: Path) -> bytes:
+    if not CIFAR_BATCH.fullmatch(name) and name not in CIFAR_NAMES:
+        return b""
+    if size > CIFAR_LARGEST_BYTES:
+        raise DatasetError(
+            f"{source}, {name}: {size} bytes, CIFAR's files have {CIFAR_LARGEST_BYTES} at most"
+        )
+    return read()

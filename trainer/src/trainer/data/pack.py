@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,23 +21,34 @@ FACTS = "dataset.json"  # what a folder of shards says of itself, see `DatasetFa
 SHARD_BYTES = 32 << 20  # below 64 MiB S3 keeps a SHA-256 of the whole object
 
 
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to write to, which is named ``target`` when it is whole; what a fault leaves of it is removed.
+
+    Raises ConfigurationError where the target holds something already.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigurationError(f"{target} is not an empty folder; give a new one")
+    whole = Path(os.path.abspath(target))  # "." has no name to begin with
+    part = whole.with_name(f".{whole.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    part.mkdir(parents=True)
+    try:
+        yield part
+        os.replace(part, whole)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
 @dataclass
 class _Splits:
-    """Shard files ``train-00000``, ``train-00001``, ... of each split, in a folder that is named when it is whole."""
+    """Shard files ``train-00000``, ``train-00001``, ... of each split in ``folder``, which is there and empty."""
 
-    target: Path
+    folder: Path
     shard_bytes: int = SHARD_BYTES
     written: dict[str, int] = field(default_factory=dict)  # split: shards
     waiting: dict[str, list[Any]] = field(default_factory=dict)
     waiting_bytes: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raises ConfigurationError where the target holds something already."""
-        if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
-            raise ConfigurationError(f"{self.target} is not an empty folder; give a new one for the shards")
-        self.part = self.target.with_name(f".{self.target.name}.part")
-        shutil.rmtree(self.part, ignore_errors=True)  # of a try that failed
-        self.part.mkdir(parents=True)
 
     def append(self, split: str, item: Any, size: int) -> None:
         self.waiting.setdefault(split, []).append(item)
@@ -54,7 +67,7 @@ class _Splits:
 
     def write(self, split: str, suffix: str, save: Any) -> None:
         number = self.written.get(split, 0)
-        with open(self.part / f"{split}-{number:05d}{suffix}", "wb") as file:
+        with open(self.folder / f"{split}-{number:05d}{suffix}", "wb") as file:
             save(file)
         self.written[split] = number + 1
 
@@ -66,8 +79,7 @@ class _Splits:
             raise DatasetError(
                 "no training sample was found: the source is too small, or all of it is held out"
             )
-        (self.part / FACTS).write_text(facts.to_json())
-        os.replace(self.part, self.target)
+        (self.folder / FACTS).write_text(facts.to_json())
 
 
 class ImagePacker(_Splits):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..contracts.manifests import DatasetFacts
 from .importing import text_facts, tokens_of
-from .pack import FACTS, TokenPacker
+from .pack import FACTS, TokenPacker, new_folder
 
 CLASSES = ("circle", "square", "triangle", "cross", "ring", "stripes")
 SIZE_PIXELS = 24
@@ -91,12 +91,13 @@ def make_text_sample(
     target: Path, samples: int = 4096, test_samples: int = 512, seed: int = 0, sequence_length: int = 64
 ) -> None:
     """Write ``train-*.npy`` and ``test-*.npy`` with so many windows of ``sequence_length`` tokens."""
-    packer = TokenPacker(target, sequence_length=sequence_length)
-    for split, count in (("train", samples), ("test", test_samples)):
-        rng = np.random.default_rng([seed, 0 if split == "train" else 1])
-        left = count * sequence_length + 1
-        while left > 0:
-            tokens = tokens_of(_document(rng))[:left]  # exactly as many windows as were asked for
-            packer.add(split, tokens)
-            left -= len(tokens)
-    packer.finish(text_facts(sequence_length))
+    with new_folder(target) as folder:
+        packer = TokenPacker(folder, sequence_length=sequence_length)
+        for split, count in (("train", samples), ("test", test_samples)):
+            rng = np.random.default_rng([seed, 0 if split == "train" else 1])
+            left = count * sequence_length + 1
+            while left > 0:
+                tokens = tokens_of(_document(rng))[:left]  # exactly as many windows as were asked for
+                packer.add(split, tokens)
+                left -= len(tokens)
+        packer.finish(text_facts(sequence_length))

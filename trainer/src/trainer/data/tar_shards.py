@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DatasetError
+from .formats import array_of
 from .images import decode, need_pillow
 from .record import Record
 
 _ENCODED = ("png", "jpg", "jpeg")
+_READ = (*_ENCODED, "npy", "cls")
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
@@ -38,11 +40,16 @@ def _add(archive: tarfile.TarFile, name: str, body: bytes) -> None:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """Raises DatasetError naming file and sample."""
-    key, parts = "", {}
+    """Raises DatasetError naming file and sample. Nothing is unpacked: names only tell what belongs together."""
+    key, parts = "", dict[str, bytes]()
     try:
-        with tarfile.open(path) as archive:
+        # Neither compressed nor sparse: a part is then as large as its bytes in the file.
+        with tarfile.open(path, "r:") as archive:
             for member in archive:
+                if member.issparse():
+                    raise DatasetError(
+                        f"{path}, {member.name}: a sparse member; write the file with plain ones"
+                    )
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is None:
                     continue
@@ -52,7 +59,8 @@ def read(path: Path) -> Iterator[Record]:
                     if parts:
                         yield _record(parts, f"{path}, sample {key.lstrip('/')}")
                     key, parts = found, {}
-                parts[extension.lower()] = file.read()
+                extension = extension.lower()
+                parts[extension] = file.read() if extension in _READ else b""
             if parts:
                 yield _record(parts, f"{path}, sample {key.lstrip('/')}")
     except (OSError, EOFError, tarfile.TarError) as error:
@@ -63,8 +71,8 @@ def _record(parts: dict[str, bytes], where: str) -> Record:
     try:
         label = int(parts["cls"]) if "cls" in parts else None
         if "npy" in parts:
-            return Record(np.load(io.BytesIO(parts["npy"]), allow_pickle=False), label)
-    except (ValueError, EOFError) as error:
+            return Record(array_of(parts["npy"]), label)
+    except ValueError as error:
         raise DatasetError(f"{where}: {error}") from error
     encoded = next((parts[extension] for extension in _ENCODED if extension in parts), None)
     if encoded is None or label is None:

@@ -8,6 +8,7 @@ usual ``image/encoded`` (PNG, JPEG) with ``image/class/label``.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -127,6 +128,7 @@ def read(path: Path) -> Iterator[Record]:
 def _bodies(path: Path) -> Iterator[bytes]:
     crc32c, number = _crc32c(), 0
     with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
         while header := file.read(12):
             where = f"{path}, record {number}"
             if len(header) < 12 or struct.unpack("<I", header[8:])[0] != _masked(crc32c(header[:8])):
@@ -134,9 +136,9 @@ def _bodies(path: Path) -> Iterator[bytes]:
                     f"{where}: the length's checksum is wrong; this is no TFRecord file, or a broken one"
                 )
             (length,) = struct.unpack("<Q", header[:8])
-            body, tail = file.read(length), file.read(4)
-            if len(body) < length or len(tail) < 4:
+            if length + 4 > size - file.tell():  # before room is made for it
                 raise DatasetError(f"{where}: the file is cut off")
+            body, tail = file.read(length), file.read(4)
             if struct.unpack("<I", tail)[0] != _masked(crc32c(body)):
                 raise DatasetError(f"{where}: its bytes are not what its checksum says")
             yield body
