@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from trainer.exit_codes import Exit
 from trainer.file_store import FileStore
 from trainer.train import checkpoint
@@ -110,6 +111,14 @@ def test_a_state_runs_nothing_that_is_in_its_files(
     with pytest.raises(UnreadableError, match="cannot be read"):
         SavedState(tmp_path / "s").weights()
     assert not (tmp_path / "trapped").exists()
+
+
+def test_pytorchs_own_converter_reads_a_state(tmp_path: Path) -> None:
+    values = {"model.a": torch.rand(3, 2)}
+    write_state(tmp_path / "s", Part(values, values, {"step": 1}), Writers())
+    dcp_to_torch_save(tmp_path / "s", tmp_path / "weights.pt")
+    found = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert found.keys() == values.keys() and torch.equal(found["model.a"], values["model.a"])
 
 
 def test_a_state_of_another_model_is_told_by_name(tmp_path: Path) -> None:
