@@ -53,9 +53,13 @@ def test_a_rank_killed_without_a_report_is_seen_although_torchrun_lives(
     assert owned_by(workers.folder) == set()
 
 
-def test_a_rank_that_ended_with_a_report_was_not_killed(two_ranks: tuple[Workers, list[int]]) -> None:
+def test_a_rank_that_ended_with_a_report_was_not_killed(
+    two_ranks: tuple[Workers, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     workers, pids = two_ranks
+    monkeypatch.setattr(supervisor, "LINGER_SECONDS", 0.0)
     report = ExitReport(code=0, message="done", step=3)
     exit_file(workers.folder, 1).write_text(report.to_json())
     os.kill(pids[1], signal.SIGKILL)
+    wait_until(lambda: b"Z" in Path(f"/proc/{pids[1]}/stat").read_bytes(), "its end")
     assert workers.running()
