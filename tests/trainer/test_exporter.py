@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from trainer.agent.events import Meter, Tail, progress_of
+from trainer.agent.events import Meter, Tail
 from trainer.contracts.worker import WorkerEvent
 from trainer.errors import ConfigurationError
 from trainer.obs.cloudwatch import LogShipper
 from trainer.obs.exporter import Exporter, NodeState
 from trainer.obs.logs import configure, get_logger
 from trainer.obs.metrics import METRICS, series_names
+from trainer.report.progress import progress_of
+from trainer.report.steps import Part
 
 from tests.local.cloud_kit import wait_until
 
@@ -195,12 +197,14 @@ def test_lost_steps_are_those_done_again_after_a_resume() -> None:
 
 
 def test_a_runs_losses_count_each_step_once_as_it_was_done_last() -> None:
-    first = events(*(f'{{"kind": "step", "time": 1, "step": {n}, "loss": {10 - n}}}' for n in range(1, 9)))
-    second = events(
+    first, second = Part(1, "i-1"), Part(2, "i-1")
+    first.take(f'{{"kind": "step", "time": 1, "step": {n}, "loss": {10 - n}}}'.encode() for n in range(1, 9))
+    lines = (
         '{"kind": "started", "time": 2, "step": 5, "totalSteps": 20}',
         *(f'{{"kind": "step", "time": 3, "step": {n}, "loss": 1.0, "seconds": 0.1}}' for n in range(6, 21)),
         '{"kind": "eval", "time": 4, "step": 20, "evalLoss": 0.9, "evalAccuracy": 0.75}',
     )
+    second.take(line.encode() for line in lines)
     progress = progress_of([first, second])
     assert (progress.step, progress.total_steps, progress.loss) == (20, 20, 1.0)
     assert progress.first_loss == 8.5 and progress.last_loss == 1.0  # steps 1 and 2; 19 and 20

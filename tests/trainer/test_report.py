@@ -368,7 +368,14 @@ def test_lines_of_a_newer_release_or_of_nobody_are_left_out(tmp_path: Path) -> N
     lines = [event("started", 1, step=0), "[]", "null", '{"kind":"step","time":"x","step":1}', "not JSON", ""]
     lines += ['{"kind":"step","time":2,"step":"two"}', '{"kind":"new","time":3,"what":1}', step(1, 4)]
     lines += [json.dumps({"kind": "step", "time": 5, "step": 2, "loss": "no number", "seconds": True})]
+    for value in ("1e400", "9" * 400, "NaN", "Infinity", "-1e307", "1e307"):
+        lines += [f'{{"kind":"step","time":6,"step":3,"loss":{value},"seconds":{value},"gradNorm":{value}}}']
+        lines += [f'{{"kind":"eval","time":{value},"step":3,"evalLoss":1}}']
+        lines += [f'{{"kind":"eval","time":7,"step":3,"evalLoss":{value}}}']
+        lines += [f'{{"kind":"step","time":8,"step":{"9" * 40},"loss":1}}', "[" * 100_000]
+    lines += ['{"kind":"note","time":9,"message":"\\ud800"}']
     write_part(tmp_path, 1, lines)
+    (tmp_path / "latest").mkdir()  # anybody's folder, such as a link to a checkpoint
     page = page_of(from_folder(tmp_path))
     assert page.charts()["Loss"] == "training: from 1 to 1, lowest 1, highest 1"
-    assert "2" in page.texts
+    assert "3" in page.texts

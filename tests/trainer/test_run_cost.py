@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from trainer.agent.board import Board, utc_now
 from trainer.agent.cost import all_usage, describe_cost, list_prices, node_usage, run_cost, seconds_before
 from trainer.agent.ending import Ending
-from trainer.agent.events import Progress
 from trainer.agent.generation import Conclude
 from trainer.agent.run_events import RunEvents, run_event, subject, text
 from trainer.contracts import keys
@@ -22,6 +21,7 @@ from trainer.contracts.cost import NodeUsage, RunUsage
 from trainer.contracts.run import Member, MemberReport, RunConfig, RunResult, TrainingConfig, Versions
 from trainer.contracts.run_event import RunEvent
 from trainer.exit_codes import Exit
+from trainer.report.progress import Progress
 from trainer.runs import control
 from trainer.runs.status import read_status
 from trainer.runs.watch import headline

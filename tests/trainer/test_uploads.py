@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from trainer.agent import uploads
-from trainer.agent.board import Board
+from trainer.agent.board import WORKER_LOG, Board
 from trainer.agent.secret_values import Secrets
 from trainer.agent.uploads import Logs
 from trainer.contracts.worker import events_file
 from trainer.errors import StoreError
 from trainer.file_store import FileStore
+from trainer.report.progress import progress_of
+from trainer.report.reader import EventReader
 from trainer.report.record import from_folder
 
 
@@ -71,12 +74,13 @@ def test_every_upload_sends_the_last_segment_and_readers_see_one_file(bucket: Bu
     before = bucket.taken
     assert log.events() and bucket.taken == before  # nothing new, nothing sent
 
-    board = Board(bucket, "b")
-    before = bucket.given
-    (events,) = board.events("r")
-    assert [event.step for event in events] == list(range(1, 401))
+    reader, before = EventReader(bucket, "b", "r"), bucket.given
+    (events,) = reader.look()
+    assert list(events.steps.numbers) == list(range(1, 401))
     assert bucket.given - before == written
-    assert board.events("r") and bucket.given - before == written  # what is known is not fetched again
+    assert (
+        reader.look() == [events] and bucket.given - before == written
+    )  # what is known is not fetched again
     (part,) = from_folder(tmp_path / "bucket").parts
     assert (part.generation, part.instance_id, len(part.steps)) == (3, "i-1", 400)
 
@@ -91,4 +95,35 @@ def test_what_the_bucket_did_not_take_comes_with_the_next_upload(bucket: Bucket,
     assert not log.events()
     bucket.out = False
     assert log.events()
-    assert [event.step for event in Board(bucket, "b").events("r")[0]] == list(range(1, 101))
+    (part,) = EventReader(bucket, "b", "r").look()
+    assert list(part.steps.numbers) == list(range(1, 101))
+
+
+def test_whoever_watches_a_run_reads_on_from_where_it_was(bucket: Bucket, tmp_path: Path) -> None:
+    log, reader = logs(bucket, tmp_path / "gen"), EventReader(bucket, "b", "r")
+    assert reader.look() == []
+    path = events_file(tmp_path / "gen", 0)
+    for step in range(1, 61):
+        with open(path, "a") as file:
+            file.write(line(step))
+        assert log.events()
+        (part,) = reader.look()
+        assert list(part.steps.numbers) == list(range(1, step + 1))
+    assert progress_of([part]).step == 60
+
+
+def test_of_a_long_worker_log_only_the_end_is_read(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "LOG_BYTES", 1000)
+    log, path = logs(bucket, tmp_path / "gen"), tmp_path / "gen" / WORKER_LOG
+    lines = [f"line {number}\n" for number in range(1000)]
+    path.write_text("".join(lines))
+    os.truncate(
+        path, path.stat().st_size + (1 << 40)
+    )  # more than a machine's memory, without room on the disk
+    with open(path, "ab") as file:
+        file.write(b"\n" + "".join(lines).encode())
+    assert log.worker_log()
+    sent = bucket.get("b", f"runs/r/logs/gen-0003/i-1/{WORKER_LOG}").body.decode()
+    assert len(sent) <= 1000 and sent == "".join(lines)[-len(sent) :] and sent.startswith("line ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import boto3
 from botocore.config import Config
@@ -14,10 +14,8 @@ from ..contracts.base import D
 from ..contracts.cluster import Cluster
 from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
-from ..contracts.worker import WorkerEvent
 from ..errors import ConfigurationError
 from ..store import Store
-from .events import parse_events
 
 # A call of the agent's loop answers or fails within about ten seconds: meanwhile the loop sees no notice, no signal and
 # no lease that runs out. What failed is tried again at the next poll.
@@ -39,8 +37,6 @@ def utc_now() -> str:
 class Board:
     store: Store
     bucket: str
-    # Of runs' events, by key: whoever watches a run fetches what is new.
-    segments: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def connect(cls, region: str, bucket: str) -> Board:
@@ -105,24 +101,6 @@ class Board:
 
     def put_text(self, key: str, text: str | bytes) -> None:
         self.store.put(self.bucket, key, text.encode() if isinstance(text, str) else text)
-
-    def events(self, run: str) -> list[list[WorkerEvent]]:
-        """Rank 0's events, a list a generation, in order of the generations."""
-        return [parse_events(body.splitlines()) for body in self.event_logs(run).values()]
-
-    def event_logs(self, run: str) -> dict[tuple[int, str], bytes]:
-        """What rank 0 of each generation told, by generation and instance id, in their order."""
-        logs: dict[tuple[int, str], bytes] = {}
-        for entry in self.store.list_objects(self.bucket, keys.run_logs(run)):
-            if not keys.is_events_segment(entry.key):
-                continue
-            if (there := self.segments.get(entry.key)) is None or len(there) != entry.size_bytes:
-                fetched = self.store.get(self.bucket, entry.key)
-                there = self.segments[entry.key] = fetched.body if fetched else b""
-            generation, instance_id = entry.key.split("/")[-3:-1]
-            whose = int(generation.removeprefix("gen-")), instance_id
-            logs[whose] = logs.get(whose, b"") + there
-        return logs
 
     def _read(self, model: type[D], key: str) -> D | None:
         fetched = self.store.get(self.bucket, key)

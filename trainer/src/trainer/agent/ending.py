@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..contracts import keys
 from ..contracts.cost import NodeUsage
 from ..contracts.run import MemberReport, RunConfig, RunResult
 from ..contracts.run_event import RunEvent
 from ..obs.logs import get_logger
+from ..report.progress import progress_of
+from ..report.reader import EventReader
 from .board import utc_now
 from .cost import all_usage, run_cost
-from .events import progress_of
 from .generation import Conclude
 from .node import Node
 from .run_events import run_event
@@ -24,11 +25,16 @@ class Ending:
     node: Node
     run: RunConfig
     _mine: tuple[RunResult, RunEvent] | None = None  # what this node wrote or tried to, until it is told
+    _events: EventReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        board = self.node.board
+        self._events = EventReader(board.store, board.bucket, self.run.name)
 
     def write(self, action: Conclude, reports: Mapping[str, MemberReport], usage: NodeUsage) -> None:
         """``usage`` is this node's own. Raises StoreError, also where S3 took the result and its answer got lost."""
         board, name = self.node.board, self.run.name
-        progress = progress_of(board.events(name))
+        progress = progress_of(self._events.look())
         used = all_usage(reports, board.usage(name)) | {self.node.instance_id: usage}
         result = RunResult(
             run=name,
@@ -66,7 +72,9 @@ class Ending:
 
         board, name = self.node.board, self.run.name
         try:
-            page = render(from_bucket(board, name), datetime.datetime.now(datetime.timezone.utc))
+            page = render(
+                from_bucket(board, name, self._events), datetime.datetime.now(datetime.timezone.utc)
+            )
             board.put_text(keys.report(name), page)
         except Exception as error:
             get_logger().warning("report not written", error=f"{type(error).__name__}: {error}")

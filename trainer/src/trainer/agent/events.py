@@ -1,4 +1,4 @@
-"""What workers wrote into their event files: read as it grows, turned into metrics and into the run's sums."""
+"""What workers write into their event files: read as it grows, turned into metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from ..contracts.worker import WorkerEvent
 from ..obs.exporter import NodeState
-from ..train.summary import loss_summary
 
 
 def parse_events(lines: Iterable[bytes | str]) -> list[WorkerEvent]:
@@ -154,60 +153,3 @@ class Meter:
 
 def _more(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else max(0, now - before)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A run as its rank 0 told it, over all generations."""
-
-    step: int = 0
-    total_steps: int | None = None
-    epochs: float = 0.0
-    loss: float | None = None  # of the last step
-    first_loss: float | None = None  # mean of the first tenth of the steps
-    last_loss: float | None = None
-    eval_loss: float | None = None
-    eval_accuracy: float | None = None
-    seconds_per_step: float | None = None  # median of the last generation's last steps
-    checkpoint_step: int | None = None
-
-
-def progress_of(generations: Sequence[Sequence[WorkerEvent]]) -> Progress:
-    """Sum up rank 0's events, one sequence a generation in order. A step done twice counts as its last time."""
-    losses: dict[int, float | None] = {}
-    events = [event for generation in generations for event in generation]
-    for event in events:
-        if event.kind == "step" and event.step is not None:
-            losses[event.step] = event.loss
-    steps = sorted(losses)
-    known = [loss for step in steps if (loss := losses[step]) is not None]
-    first, last = loss_summary(known) if known else (None, None)
-    last_generation = [
-        e.seconds for e in (generations[-1] if generations else []) if e.kind == "step" and e.seconds
-    ]
-    recent = sorted(last_generation[-50:])
-    finished = _last(events, "finished")
-    evaluated = _last(events, "eval")
-    started, saved = _last(events, "started"), _last(events, "checkpoint")
-    return Progress(
-        step=max(steps, default=(finished.step or 0) if finished else 0),
-        total_steps=started.total_steps if started else None,
-        epochs=(finished.epochs or 0.0) if finished else 0.0,
-        loss=losses[steps[-1]] if steps else None,
-        first_loss=_or(finished.first_loss if finished else None, first),
-        last_loss=_or(finished.last_loss if finished else None, last),
-        eval_loss=_or(finished.eval_loss if finished else None, evaluated.eval_loss if evaluated else None),
-        eval_accuracy=_or(
-            finished.eval_accuracy if finished else None, evaluated.eval_accuracy if evaluated else None
-        ),
-        seconds_per_step=recent[len(recent) // 2] if recent else None,
-        checkpoint_step=saved.step if saved else None,
-    )
-
-
-def _last(events: Sequence[WorkerEvent], kind: str) -> WorkerEvent | None:
-    return next((event for event in reversed(events) if event.kind == kind), None)
-
-
-def _or(value: float | None, other: float | None) -> float | None:
-    return other if value is None else value

@@ -19,8 +19,8 @@ from ..contracts.run import RunConfig, RunResult
 from ..contracts.run_event import RunEvent
 from ..exit_codes import Exit
 from ..obs.logs import get_logger
+from ..report.progress import Progress
 from .cost import describe_cost
-from .events import Progress
 
 # The run is over and its result is written: nobody waits for this long, also where there is no way to SNS.
 QUICK = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=3, read_timeout=5)

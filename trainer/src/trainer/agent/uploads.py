@@ -6,6 +6,7 @@ what is new. Nothing leaves the node with a secret's value in it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Logs:
 
     def worker_log(self) -> bool:
         path: Path = self.workers.folder / WORKER_LOG
-        return not path.is_file() or self._put(WORKER_LOG, _end_of(path.read_bytes()))
+        return not path.is_file() or self._put(WORKER_LOG, _end_of(path))
 
     def _put(self, name: str, data: bytes) -> bool:
         config = self.workers.config
@@ -65,6 +66,10 @@ class Logs:
         return True
 
 
-def _end_of(log: bytes) -> bytes:
+def _end_of(log: Path) -> bytes:
     """Its last whole lines: a secret that the cut goes through would not be recognised."""
-    return log if len(log) <= LOG_BYTES else log[-LOG_BYTES:].partition(b"\n")[2]
+    with open(log, "rb") as file:
+        cut = max(0, file.seek(0, os.SEEK_END) - LOG_BYTES)
+        file.seek(cut)
+        end = file.read(LOG_BYTES)
+    return end.partition(b"\n")[2] if cut else end

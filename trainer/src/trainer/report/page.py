@@ -6,10 +6,10 @@ import datetime
 from collections.abc import Callable
 
 from .. import __version__
-from ..agent.events import Progress, progress_of
 from . import charts, sections, timeline
 from .chart import percent, short
 from .html import figure, span, text, tiles
+from .progress import progress_of
 from .record import Record
 from .steps import Rates, Steps, merge
 from .story import Chapter, TimeSpent, chapters, median, of_kind, time_spent
@@ -78,11 +78,10 @@ def head(record: Record, life: list[Chapter]) -> str:
 def figures(
     record: Record, steps: Steps, rates: Rates, life: list[Chapter], spent: TimeSpent | None
 ) -> list[tuple[str, str, str]]:
-    progress = _progress(record)
+    progress = progress_of(record.parts)
     seconds = [value for value in steps.columns["seconds"] if value == value]
-    done = steps.numbers[-1] if len(steps) else progress.step
     of_all = f"of {progress.total_steps}" if progress.total_steps else ""
-    first, last = _first_and_last(record, steps)
+    first, last = progress.first_loss, progress.last_loss
     rate, tokens = median(rates.samples), median(rates.tokens)
     mfu, usual = median(steps.columns["mfu"]), median(seconds)
     slow = sorted(seconds)[int(0.95 * (len(seconds) - 1))] if seconds else None
@@ -94,7 +93,7 @@ def figures(
         spent.data_wait / (spent.steps + spent.data_wait) if spent and spent.steps + spent.data_wait else None
     )
     return [
-        ("steps", str(done), of_all),
+        ("steps", str(progress.step), of_all),
         ("loss", short(last) if last is not None else "", f"from {short(first)}" if first is not None else ""),
         ("held-out loss", _or_none(progress.eval_loss, short), ""),
         ("held-out accuracy", _or_none(progress.eval_accuracy, percent), ""),
@@ -146,22 +145,6 @@ def _status(life: list[Chapter]) -> str:
 
 def _hint() -> str:
     return "<span>notches: checkpoints; red: steps that were lost and done again</span>"
-
-
-def _progress(record: Record) -> Progress:
-    """Of the events besides the steps, which are in columns."""
-    return progress_of([part.events for part in record.parts])
-
-
-def _first_and_last(record: Record, steps: Steps) -> tuple[float | None, float | None]:
-    """Mean loss of the first and the last tenth of the steps, as the run's result has it."""
-    if record.result is not None and record.result.first_loss is not None:
-        return record.result.first_loss, record.result.last_loss
-    losses = [value for value in steps.columns["loss"] if value == value]
-    tenth = max(1, len(losses) // 10)
-    if not losses:
-        return None, None
-    return sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
 
 
 def _or_none(value: float | None, words: Callable[[float], str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,8 @@ from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import WorkerConfig
 from ..errors import ConfigurationError
 from ..selfcheck.report import SelfCheckReport
-from .steps import Part, read_part
+from .reader import EventReader
+from .steps import Part, ordered
 
 D = TypeVar("D", bound=Document)
 # Of a node or a local run, and as a copy of the bucket has it
@@ -44,8 +45,11 @@ class Record:
     cost: RunCost | None = None
 
 
-def from_bucket(board: Board, run: str) -> Record:
-    """Reads below ``runs/<run>/`` only. Raises ConfigurationError where there is no such run, StoreError."""
+def from_bucket(board: Board, run: str, events: EventReader | None = None) -> Record:
+    """Reads below ``runs/<run>/`` only; ``events``: a reader that knows some already.
+
+    Raises ConfigurationError where there is no such run, StoreError.
+    """
     config = board.config(run)
     if config is None:
         raise ConfigurationError(
@@ -60,7 +64,7 @@ def from_bucket(board: Board, run: str) -> Record:
     def below(prefix: str, ending: str) -> Iterator[str]:
         return (entry.key for entry in store.list_objects(bucket, prefix) if entry.key.endswith(ending))
 
-    logs = board.event_logs(run)
+    events = events or EventReader(store, bucket, run)
     members, result = board.reports(run), board.result(run)
     checks = {
         key.rpartition("/")[2][:-5]: read(SelfCheckReport, key)
@@ -70,7 +74,7 @@ def from_bucket(board: Board, run: str) -> Record:
     return Record(
         name=run,
         config=config,
-        parts=ordered(logs),
+        parts=events.look(),
         result=result,
         generation=board.generation(run)[0],
         members=members,
@@ -84,12 +88,13 @@ def from_bucket(board: Board, run: str) -> Record:
 
 def from_folder(folder: Path) -> Record:
     """A run's folder: of `trainer train`, of a node, or a copy of ``runs/<run>/``. Raises ConfigurationError."""
-    logs: dict[tuple[int, str], bytes] = {}
+    logs: dict[tuple[int, str], Part] = {}
     roots: set[str] = set()  # of runs
     for path in sorted(folder.rglob("*.jsonl")):
         if found := LOG.search(path.as_posix()):
             whose = int(found[1]), found[2] or ""
-            logs[whose] = logs.get(whose, b"") + path.read_bytes()
+            with open(path, "rb") as lines:
+                logs.setdefault(whose, Part(*whose)).take(lines)
             roots.add(path.as_posix()[: found.start()].removesuffix("logs/"))
     if len(roots) > 1:
         names = ", ".join(sorted(root.rstrip("/").rpartition("/")[2] for root in roots)[:9])
@@ -101,7 +106,8 @@ def from_folder(folder: Path) -> Record:
         )
 
     def read(model: type[D], pattern: str) -> dict[Path, D]:
-        documents = {path: parse(model, path.read_bytes()) for path in sorted(folder.rglob(pattern))}
+        paths = sorted(path for path in folder.rglob(pattern) if path.is_file())
+        documents = {path: parse(model, path.read_bytes()) for path in paths}
         return {path: document for path, document in documents.items() if document}
 
     configs = [*read(RunConfig, "config.json").values(), *read(RunConfig, "run.json").values()]
@@ -112,7 +118,7 @@ def from_folder(folder: Path) -> Record:
     return Record(
         name=configs[-1].name if configs else folder.resolve().name,
         config=configs[-1] if configs else None,
-        parts=ordered(logs),
+        parts=ordered(logs.values()),
         result=result,
         generation=next(iter(read(Generation, "generation.json").values()), None),
         members=members,
@@ -135,9 +141,3 @@ def parse(model: type[D], text: bytes) -> D | None:
         return model.from_json(text)
     except ValidationError:
         return None
-
-
-def ordered(logs: Mapping[tuple[int, str], bytes]) -> list[Part]:
-    """``logs`` by generation and instance id."""
-    parts = [read_part(*whose, body.splitlines()) for whose, body in logs.items()]
-    return sorted(parts, key=lambda part: (part.generation, part.first_at or 0.0))

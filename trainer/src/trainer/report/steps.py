@@ -25,6 +25,10 @@ COLUMNS = {
     "mfu": "mfu",
     "device_peak_bytes": "devicePeakBytes",
 }
+# A line that claims more than that is of nobody: neither a date nor a chart could show it.
+LAST_TIME = 253402300800.0  # seconds since the epoch: the year 10000
+MOST_STEPS = 1 << 62
+LARGEST = 1e300
 
 
 @dataclass
@@ -52,9 +56,10 @@ class Steps:
             del column[keep:]
 
     def extend(self, other: Steps) -> None:
+        """By the columns that there are here."""
         self.numbers.extend(other.numbers)
-        for name, column in other.columns.items():
-            self.columns[name].extend(column)
+        for name, column in self.columns.items():
+            column.extend(other.columns[name])
 
 
 @dataclass
@@ -74,49 +79,50 @@ class Part:
     def resumed_at(self) -> int | None:
         return next((event.step for event in self.events if event.kind == "started"), None)
 
-
-def read_part(generation: int, instance_id: str, lines: Iterable[bytes]) -> Part:
-    """Lines that are not whole (the last one of a killed worker) or not ours are left out."""
-    part = Part(generation, instance_id)
-    for line in lines:
-        try:
-            fields = json.loads(line)
-            kind, at = fields["kind"], float(fields["time"])
-        except (ValueError, KeyError, TypeError):
-            continue
-        part.first_at = at if part.first_at is None else part.first_at
-        part.last_at = at
-        if kind == "step":
-            _take_step(part, fields)
-        elif kind != "pause":
+    def take(self, lines: Iterable[bytes]) -> None:
+        """The next lines. Those that are not whole (the last one of a killed worker) or not ours are left out."""
+        for line in lines:
             try:
-                part.events.append(WorkerEvent.model_validate(fields))
-            except ValidationError:  # of a newer release
+                fields = json.loads(line)
+                kind, at = fields["kind"], float(fields["time"])
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
-    return part
+            if not 0 <= at < LAST_TIME:
+                continue
+            self.first_at = at if self.first_at is None else self.first_at
+            self.last_at = at
+            if kind == "step":
+                self._take_step(fields)
+            elif kind != "pause":
+                try:
+                    self.events.append(WorkerEvent.model_validate(fields))
+                except ValidationError:  # of a newer release
+                    continue
+
+    def _take_step(self, fields: dict[str, object]) -> None:
+        number = fields.get("step")
+        if not isinstance(number, int) or not 0 <= number < MOST_STEPS:
+            return
+        self.steps.append(number, fields)
+        seconds, waited = (self.steps.columns[name][-1] for name in ("seconds", "data_wait_seconds"))
+        self.step_seconds += seconds if seconds == seconds else 0.0
+        self.wait_seconds += waited if waited == waited else 0.0
 
 
-def _take_step(part: Part, fields: dict[str, object]) -> None:
-    number = fields.get("step")
-    if not isinstance(number, int):
-        return
-    part.steps.append(number, fields)
-    for name in ("seconds", "data_wait_seconds"):
-        value = part.steps.columns[name][-1]
-        if math.isfinite(value):
-            if name == "seconds":
-                part.step_seconds += value
-            else:
-                part.wait_seconds += value
+def ordered(parts: Iterable[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: (part.generation, part.first_at or 0.0))
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    """NaN for what is no number, and for one that no chart could hold."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
+    return float(value) if known else math.nan  # type: ignore[arg-type]
 
 
-def merge(parts: Sequence[Part]) -> tuple[Steps, list[int]]:
-    """The run's steps as they were done last, and how many of each part's were done again after it."""
-    merged, lost = Steps(), [0] * len(parts)
+def merge(parts: Sequence[Part], names: Iterable[str] = COLUMNS) -> tuple[Steps, list[int]]:
+    """The columns ``names`` of the run's steps as they were done last, and how many of each part's were done again
+    after it."""
+    merged, lost = Steps(columns={name: array("d") for name in names}), [0] * len(parts)
     for place, part in enumerate(parts):
         first = part.steps.numbers[0] - 1 if part.steps else None
         resumed = part.resumed_at if part.resumed_at is not None else first
@@ -206,7 +212,7 @@ def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> list[Bin | None
         if here != at:
             close()
             at, count, total, low, high, sum_x = here, 0, 0.0, math.inf, -math.inf, 0.0
-        if math.isfinite(y):
+        if abs(y) < LARGEST:
             count += 1
             total += y
             sum_x += x

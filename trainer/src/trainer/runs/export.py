@@ -15,7 +15,8 @@ def export_safetensors(state: Path, target: Path, told: Mapping[str, str]) -> st
     """Write the model's tensors of a checkpoint to ``target``, read them back and compare; the file's SHA-256.
 
     ``state`` is the folder of its files. ``told`` becomes the file's metadata. Tensors that are one in the model (tied
-    weights) are written twice, for the format knows no other way. Raises ConfigurationError where torch or safetensors is missing, CheckpointError.
+    weights) are written twice, for the format knows no other way. Raises ConfigurationError where torch or safetensors
+    is missing, CheckpointError.
     """
     try:
         import torch

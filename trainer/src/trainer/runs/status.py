@@ -8,9 +8,10 @@ from typing import Any
 
 from ..agent.board import Board
 from ..agent.cost import all_usage, run_cost
-from ..agent.events import Progress, progress_of
 from ..contracts.cost import RunCost
 from ..contracts.run import Generation, MemberReport, RunConfig, RunPointer, RunResult
+from ..report.progress import Progress, progress_of
+from ..report.reader import EventReader
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class RunStatus:
         return _camel(data)
 
 
-def read_status(board: Board, config: RunConfig) -> RunStatus:
+def read_status(board: Board, config: RunConfig, events: EventReader | None = None) -> RunStatus:
+    """``events``: whoever looks again and again keeps the reader."""
+    events = events or EventReader(board.store, board.bucket, config.name)
     pointer = board.pointer(config.groups[0])
     generation, _ = board.generation(config.name)
     reports, result = board.reports(config.name), board.result(config.name)
@@ -60,7 +63,7 @@ def read_status(board: Board, config: RunConfig) -> RunStatus:
         pointer if pointer and pointer.run == config.name else None,
         generation,
         reports,
-        progress_of(board.events(config.name)),
+        progress_of(events.look()),
         result,
         cost,
     )

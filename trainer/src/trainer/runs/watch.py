@@ -14,6 +14,7 @@ from rich.table import Table
 from ..agent.board import Board
 from ..contracts.run import RunConfig, RunResult
 from ..exit_codes import Exit
+from ..report.reader import EventReader
 from .status import RunStatus, duration, read_status
 
 LINE_SECONDS = 15.0  # where there is no terminal: how often a line is printed
@@ -59,6 +60,7 @@ def members_table(status: RunStatus) -> Table:
 def watch(board: Board, config: RunConfig, limit_seconds: float, poll_seconds: float) -> RunResult | None:
     """Progress on standard error until the run has its result; None when the limit came first."""
     console = Console(stderr=True)
+    events = EventReader(board.store, board.bucket, config.name)
     deadline = time.monotonic() + limit_seconds
     columns = (BarColumn(), TextColumn("{task.description}"))
     next_line = 0.0
@@ -68,7 +70,7 @@ def watch(board: Board, config: RunConfig, limit_seconds: float, poll_seconds: f
             result = board.result(config.name)
             if result is not None or time.monotonic() > deadline:
                 return result
-            status = read_status(board, config)
+            status = read_status(board, config, events)
             total = status.progress.total_steps
             progress.update(task, total=total, completed=status.progress.step, description=headline(status))
             if not console.is_terminal and time.monotonic() > next_line:
