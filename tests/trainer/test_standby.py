@@ -59,6 +59,7 @@ def make_standby(tmp_path: Path) -> Iterator[Callable[..., Standby]]:
     yield make
     for one in made:
         one.close()
+    kill_leftovers(tmp_path)  # also what was taken
 
 
 def process_of(standby: Standby) -> subprocess.Popen[bytes]:
