@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import DTensor
 
 from ..errors import ConfigurationError
@@ -26,6 +25,9 @@ from ..models.load import IGNORED, cross_entropy
 from .feed import MicroBatch
 from .parallel import Grid
 from .precision import Precision
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 
 class Stage(nn.Module):
@@ -88,6 +90,8 @@ class Pipeline:
             raise ValueError("a grid without a mesh has no stages")
         self.stage, self._grid, self._device, self._largest = stage, grid, device, largest
         self._group = grid.mesh.get_group("pipeline")
+        from torch.distributed.pipelining import Schedule1F1B  # half a second, of trainings with stages alone
+
         self._there_and_back = Schedule1F1B(
             self._of_shape(largest),
             micro_batches,
@@ -116,6 +120,8 @@ class Pipeline:
         stages = self._grid.stages
         share = -(-largest // stages)
         if self._there is None:
+            from torch.distributed.pipelining import ScheduleGPipe
+
             self._there = ScheduleGPipe(self._of_shape(share), stages)
         numbers = torch.zeros(len(inputs), dtype=torch.int64, device=self._device)
         parts = _parts(inputs, targets, numbers)
@@ -168,6 +174,8 @@ class Pipeline:
         tokens = torch.empty(samples, self.stage.length, dtype=torch.int64, device="meta")
         states = torch.empty(samples, self.stage.length, self.stage.width, device="meta", requires_grad=True)
         loss = torch.empty(1, device="meta", requires_grad=True)
+        from torch.distributed.pipelining import PipelineStage
+
         return PipelineStage(
             self.stage,
             self._grid.stage,
