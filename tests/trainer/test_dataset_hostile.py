@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import struct
 import tarfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from PIL import Image
 from trainer.data import importing, tfrecord_files
 from trainer.data.convert import convert
 from trainer.data.importing import Options, import_cifar, import_images, import_text
+from trainer.data.manifest import IMAGES, parse_manifest
 from trainer.data.pack import ImagePacker
 from trainer.errors import ConfigurationError, DatasetError
 
@@ -224,3 +226,11 @@ def test_an_archive_that_is_damaged_inside_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "cifar.tar.gz").write_bytes(body)
     with pytest.raises(ConfigurationError, match="not a readable archive"):
         import_cifar(tmp_path / "cifar.tar.gz", tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize("name", ["../train-0.npz", "/etc/train-0.npz", "a/train-0.npz", "..", ".", ""])
+def test_a_manifest_whose_shard_lies_elsewhere_is_refused(name: str) -> None:
+    shard = {"name": name, "sizeBytes": 1, "sha256": "0" * 64, "samples": 1}
+    text = json.dumps({"name": "d", "version": "v1", "format": IMAGES, "shards": [shard]})
+    with pytest.raises(DatasetError, match=r"shards\.0\.name"):
+        parse_manifest(text.encode(), "manifest.json")

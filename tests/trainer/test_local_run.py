@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -16,12 +17,18 @@ from typing import Any
 import pytest
 import torch
 from trainer.cli import main
+from trainer.contracts.run import RunConfig
 from trainer.data.sample import make_sample
 from trainer.devices import nvml
 from trainer.devices.nvml import Nvml
+from trainer.errors import ConfigurationError
 from trainer.exit_codes import Exit
 from trainer.local_launch import launch, rank_environment
+from trainer.local_run import RUN_FILE, _next_generation, _remember
+from trainer.local_settings import settings_of
+from trainer.runs.config import validate
 
+from tests.trainer.kit import run_config
 from tests.trainer.nvml_fake import FakeNvml, h100
 from trainer import exclusive
 
@@ -248,6 +255,67 @@ def test_a_run_trains_on_the_gpus_it_was_given_and_not_on_another_runs(
         free = trainer(*asked, "--devices", "0")
         assert free.returncode == Exit.DONE, free.stderr
         assert os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
+
+
+def test_where_a_process_cannot_be_started_none_stays_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    real = subprocess.Popen
+
+    def start(*arguments: Any, **more: Any) -> Any:
+        if started:
+            raise BlockingIOError("no more processes")
+        started.append(real(*arguments, **more))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(BlockingIOError):
+        launch(["-c", "import time; time.sleep(60)"], 2, os.environ, "meeting")
+    for number, handler in before:
+        signal.signal(number, handler)
+    assert started[0].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("text", ["training:\n", "training: fast\n", "name: x\ntraining: []\n"])
+def test_a_file_whose_training_is_empty_is_a_plain_fault(shapes: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    asked = argparse.Namespace(
+        config=tmp_path / "run.yaml",
+        run_name=None,
+        model=None,
+        batch_size=None,
+        epochs=None,
+        steps=None,
+        set=[],
+    )
+    with pytest.raises(ConfigurationError, match="training"):
+        validate(settings_of(asked, None))
+
+
+def test_a_kill_while_the_settings_are_written_leaves_the_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(path: Path, text: str) -> None:
+        path.write_bytes(text.encode()[:20])
+        raise Killed
+
+    run = run_config("one")
+    _remember(run, tmp_path)
+    monkeypatch.setattr(Path, "write_text", kill)
+    with pytest.raises(Killed):
+        _remember(run.model_copy(update={"nodes": 2}), tmp_path)
+    assert RunConfig.from_json((tmp_path / RUN_FILE).read_bytes()) == run
+
+
+def test_a_folder_that_only_looks_like_a_start_of_the_run_counts_for_none(tmp_path: Path) -> None:
+    (tmp_path / "gen-0003").mkdir()
+    (tmp_path / "gen-0003.bak").mkdir()
+    assert _next_generation(tmp_path) == 4
 
 
 def test_each_process_gets_its_rank_devices_and_locks_and_the_first_own_fault_is_the_exit_code(

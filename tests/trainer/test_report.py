@@ -302,6 +302,17 @@ def test_a_place_that_cannot_be_written_is_told(
     assert "--to" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["", "."])
+def test_a_folder_is_a_place_too(
+    interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    assert main(["report", str(interrupted), *(["--to", name] if name else [])]) == 0
+    assert len([*(tmp_path / "out").iterdir()]) == 1
+    assert [*(tmp_path / "out").glob("report-*.html")]
+
+
 # --- what it never does
 
 

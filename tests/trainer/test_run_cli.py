@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from trainer.agent.board import utc_now
 from trainer.cli import COMMANDS, build_parser, main
 from trainer.contracts import keys
@@ -18,6 +21,9 @@ from trainer.contracts.cluster import Cluster, GroupInfo
 from trainer.contracts.run import RunPointer, RunResult
 from trainer.exit_codes import Exit
 from trainer.models.user_wheel import hashed_name
+from trainer.runs import control
+from trainer.runs.status import MemberStatus, read_status
+from trainer.runs.watch import members_table
 
 from tests.trainer.kit import Bench, run_config
 from tests.trainer.run_kit import board, checkpoint, conclude, train
@@ -253,6 +259,17 @@ def test_status_tells_members_step_loss_and_the_time_left(
     assert "step 8/20" in text and "i-1" in text
 
 
+def test_what_a_node_says_is_shown_as_it_is(stack: Bench) -> None:
+    start("one")
+    config = control.require_config(board(stack), "one")
+    status = read_status(board(stack), config)
+    said = "[rank0] cannot read [/data]"
+    member = MemberStatus("i-1", "gpu", "failed", 1, 0, 20, said)
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(members_table(replace(status, members=[member])))
+    assert said in shown.getvalue()
+
+
 def test_logs_are_the_events_as_words_or_what_the_workers_printed(
     stack: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -362,7 +379,43 @@ def test_an_export_that_does_not_read_back_is_refused(
     monkeypatch.setattr(safetensors.torch, "load_file", spoilt)
     assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CHECKPOINT
     assert "does not give back the weights" in capsys.readouterr().err
-    assert not (tmp_path / "model.safetensors").exists()
+    assert not [*tmp_path.glob("model.safetensors*")]
+
+
+def test_an_export_that_finds_no_room_is_one_line(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors import SafetensorError
+
+    def full(_tensors: Any, path: Path, **_more: Any) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    start("one")
+    save_tied_weights(stack)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    assert run("run", "fetch", "--to", str(tmp_path), "--safetensors") == Exit.CHECKPOINT
+    assert "No space left on device" in capsys.readouterr().err
+    assert not [*tmp_path.glob("model.safetensors*")]
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "a/../../b", "..", ""])
+def test_a_checkpoint_whose_manifest_names_another_place_writes_nothing_there(
+    stack: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    start("one")
+    latest = checkpoint(stack, "one", 20, b"newest")
+    key = keys.checkpoint("one", 20, "manifest.json")
+    there = stack.store.get(stack.bucket, key)
+    assert there is not None
+    manifest = json.loads(there.body)
+    manifest["files"][0]["name"] = name
+    body = json.dumps(manifest).encode()
+    stack.store.put(stack.bucket, key, body)
+    pointer = latest.model_copy(update={"manifest_sha256": hashlib.sha256(body).hexdigest()})
+    stack.store.put(stack.bucket, keys.latest("one"), pointer.to_json().encode())
+    assert run("run", "fetch", "--to", str(tmp_path / "a" / "b" / "got")) == Exit.CHECKPOINT
+    assert "files.0.name: String should match pattern" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_the_library_the_export_says_how_to_get_it(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -72,6 +75,44 @@ def test_a_gpu_in_parts_is_named_by_one_of_them() -> None:
         choose("0", None, PARTS, {})
     with pytest.raises(ConfigurationError, match="one MIG part alone"):
         choose("MIG-a1,MIG-b2", None, PARTS, {})
+
+
+def test_a_link_in_the_folder_of_all_users_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mine := tmp_path / "mine").mkdir(mode=0o700)
+    (key := mine / "key").write_text("secret")
+    monkeypatch.setattr(exclusive, "GPU_LOCKS", tmp_path / "locks")
+    (tmp_path / "locks").symlink_to(mine)
+    with pytest.raises(ConfigurationError, match="is a link"), exclusive.hold("r", None, ["GPU-0"]):
+        pass
+    (tmp_path / "locks").unlink()
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "GPU-0").symlink_to(key)
+    with (
+        pytest.raises(ConfigurationError, match="GPU-0 cannot be opened"),
+        exclusive.hold("r", None, ["GPU-0"]),
+    ):
+        pass
+    assert (mine.stat().st_mode & 0o777, key.read_text()) == (0o700, "secret")
+
+
+def test_a_run_folder_is_held_by_a_file_that_nfs_can_lock_and_a_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with exclusive.hold("r", tmp_path, []) as (lock,):
+        assert stat.S_ISREG(os.fstat(lock).st_mode)
+        assert fcntl.fcntl(lock, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+
+    def refuse(*_arguments: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(exclusive.fcntl, "flock", refuse)
+    with (
+        pytest.raises(ConfigurationError, match=r"No locks available.*--run-dir"),
+        exclusive.hold("r", tmp_path, []),
+    ):
+        pass
 
 
 HOLDER = """

@@ -28,7 +28,8 @@ def hold(run: str, folder: Path | None, gpus: Sequence[str]) -> Iterator[list[in
         locks = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = _open(folder, os.O_RDONLY)
+            # A file of its own: NFS locks no folder.
+            lock = _open(folder / ".lock", os.O_RDWR | os.O_CREAT)
             held.callback(os.close, lock)
             if not _locked(lock):
                 raise ConfigurationError(
@@ -52,23 +53,24 @@ def hold(run: str, folder: Path | None, gpus: Sequence[str]) -> Iterator[list[in
 def _gpu_lock(gpu: str) -> int:
     """Any user of the machine may take it. One that is there is not made again: Linux refuses O_CREAT for another
     user's file in a folder like this (fs.protected_regular)."""
-    path = GPU_LOCKS / gpu
-    if not path.exists():
-        GPU_LOCKS.mkdir(exist_ok=True)
-        _for_all(GPU_LOCKS, 0o1777)
-        os.close(_open(path, os.O_RDWR | os.O_CREAT))
-        _for_all(path, 0o666)
-    return _open(path, os.O_RDWR)
-
-
-def _for_all(path: Path, mode: int) -> None:
-    if path.stat().st_uid == os.getuid():
-        path.chmod(mode)
+    path = GPU_LOCKS / gpu.replace("/", "_")  # older drivers name a MIG part MIG-GPU-<uuid>/1/0
+    if GPU_LOCKS.is_symlink():  # anybody can make one in /tmp, to have another's folder opened to all
+        raise ConfigurationError(f"{GPU_LOCKS} is a link and must be a folder: remove it")
+    if path.exists():
+        return _open(path, os.O_RDWR)
+    GPU_LOCKS.mkdir(exist_ok=True)
+    if GPU_LOCKS.stat().st_uid == os.getuid():
+        GPU_LOCKS.chmod(0o1777)
+    lock = _open(path, os.O_RDWR | os.O_CREAT)
+    if os.fstat(lock).st_uid == os.getuid():
+        os.fchmod(lock, 0o666)
+    return lock
 
 
 def _open(path: Path, flags: int) -> int:
+    """Never by a link: what is locked is written to."""
     try:
-        return os.open(path, flags, 0o666)
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be opened to be locked: {error.strerror}") from error
 
@@ -78,4 +80,8 @@ def _locked(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise ConfigurationError(
+            f"its file system takes no locks ({error.strerror}): choose a folder on another one with --run-dir"
+        ) from error
     return True

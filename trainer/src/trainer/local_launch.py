@@ -20,6 +20,7 @@ LOOK_SECONDS = 0.2
 GRACE_SECONDS = 30
 MEETING_FILE = "TRAINER_MEETING_FILE"  # as in train/world.py, which imports torch
 _STOPPED = (Exit.STOPPED_SAVED, Exit.STOPPED_STALE)
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -46,30 +47,41 @@ def launch(
     of its own. Each of them holds ``locks`` too, as long as it lives. SIGINT and SIGTERM are passed on.
     """
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // processes))}
-    children = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            env={**threads, **environment, **rank_environment(rank, processes, file)},
-            pass_fds=locks,
-        )
-        for rank in range(processes)
-    ]
+    children: list[subprocess.Popen[bytes]] = []
+    asked: list[int] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def pass_on(number: int, _frame: FrameType | None = None) -> None:
+        asked.append(number)
         for child in children:
             if child.poll() is None:
                 child.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
-    deadline: float | None = None
-    while any(child.poll() is None for child in children):
-        failed = [child for child in children if child.poll() not in (None, 0, *_STOPPED)]
-        if failed and deadline is None:
-            deadline = time.monotonic() + GRACE_SECONDS
-        if deadline is not None and time.monotonic() > deadline:
-            pass_on(signal.SIGKILL, None)
-        time.sleep(LOOK_SECONDS)
+    try:
+        # First: a signal that ended this process alone would leave the others behind.
+        for number in _PASSED_ON:
+            signal.signal(number, pass_on)
+        for rank in range(processes):
+            children.append(
+                subprocess.Popen(
+                    [sys.executable, *command],
+                    env={**threads, **environment, **rank_environment(rank, processes, file)},
+                    pass_fds=locks,
+                )
+            )
+        for number in [*asked]:  # while not all were there
+            pass_on(number)
+        deadline: float | None = None
+        while any(child.poll() is None for child in children):
+            failed = [child for child in children if child.poll() not in (None, 0, *_STOPPED)]
+            if failed and deadline is None:
+                deadline = time.monotonic() + GRACE_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                pass_on(signal.SIGKILL)
+            time.sleep(LOOK_SECONDS)
+    finally:
+        pass_on(signal.SIGKILL)  # of those that are left where one could not be started
+        for child in children:
+            child.wait()
     codes = [child.returncode for child in children]
     own = [code for code in codes if code not in (0, Exit.PEER_LOST) and code > 0]
     return own[0] if own else next((abs(code) for code in codes if code), 0)

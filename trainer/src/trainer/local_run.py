@@ -96,7 +96,7 @@ def _one_rank(arguments: argparse.Namespace, opened: list[EventLog]) -> Exit:
     events = EventLog(events_file(gen_dir, world.rank), report.take if report else None)
     opened.append(events)
     if world.rank == 0:
-        (run_dir / RUN_FILE).write_text(run.to_json())
+        _remember(run, run_dir)
     stop = StopRequest(gen_dir)
     stop.listen()
     _listen_for_ctrl_c(gen_dir, world.rank == 0)
@@ -122,6 +122,13 @@ def _same_as_before(run: RunConfig, run_dir: Path) -> None:
             f"run {run.name} was begun with other settings ({changes}): give them again to go on, "
             "or another --run name to begin anew"
         )
+
+
+def _remember(run: RunConfig, run_dir: Path) -> None:
+    """What the next start is compared with; a kill in between leaves what was there."""
+    part = run_dir / f"{RUN_FILE}.part"
+    part.write_text(run.to_json())
+    os.replace(part, run_dir / RUN_FILE)
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -188,8 +195,8 @@ def _device(asked: str) -> str:
 
 
 def _next_generation(run_dir: Path) -> int:
-    numbers = [int(path.name.removeprefix("gen-")) for path in run_dir.glob("gen-[0-9]*") if path.is_dir()]
-    return max(numbers, default=0) + 1
+    numbers = [path.name.removeprefix("gen-") for path in run_dir.glob("gen-*") if path.is_dir()]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
 def _listen_for_ctrl_c(gen_dir: Path, tell: bool) -> None:

@@ -36,7 +36,8 @@ def settings_of(arguments: argparse.Namespace, dataset: str | None) -> dict[str,
             training.pop("steps", None)
     if dataset is not None and not (isinstance(training, dict) and "dataset" in training):
         data = merge(data, "training.dataset", dataset)
-    data.setdefault("name", str(data.get("training", {}).get("dataset", "run")).partition("@")[0])
+    named = dataset or (training.get("dataset") if isinstance(training, dict) else None) or "run"
+    data.setdefault("name", str(named).partition("@")[0])
     return data
 
 

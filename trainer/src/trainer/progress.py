@@ -37,7 +37,7 @@ def _bar(title: str, unit: str) -> Iterator[Show]:
         else (parts.MofNCompleteColumn(),)
     )
     columns = (
-        parts.TextColumn("{task.description}"), parts.BarColumn(), *counts, parts.TimeRemainingColumn()
+        parts.TextColumn("{task.description}", markup=False), parts.BarColumn(), *counts, parts.TimeRemainingColumn()
     )  # fmt: skip
     with parts.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)

@@ -6,9 +6,14 @@ from pydantic import Field
 
 from .base import Document
 
+# What a folder is joined with: no name leads out of it, whoever wrote the manifest.
+_PART = r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]*"
+FILE_NAME = rf"^{_PART}$"
+PATH_BELOW = rf"^{_PART}(/{_PART})*$"
+
 
 class Shard(Document):
-    name: str  # object name beside the manifest
+    name: str = Field(pattern=FILE_NAME)  # object name beside the manifest
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     samples: int = Field(gt=0)
@@ -37,7 +42,7 @@ class DatasetManifest(DatasetFacts):
 
 
 class CheckpointFile(Document):
-    name: str
+    name: str = Field(pattern=PATH_BELOW)
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from ..access import BUCKET_VARIABLE, add_bucket_argument, artifacts_bucket
@@ -28,7 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("which", metavar="RUN", help="the run's name, or the folder of a run on this machine")
-    parser.add_argument("--to", type=Path, metavar="FILE", help="default: report-RUN.html in this folder")
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE", help="or a folder; default: report-RUN.html in this folder"
+    )
     add_bucket_argument(parser)
     parser.set_defaults(run=_run)
 
@@ -52,7 +55,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
         record = from_bucket(Board(Store(), artifacts_bucket(arguments)), asked)
     page = render(record, datetime.datetime.now(datetime.timezone.utc)).encode()
-    target: Path = arguments.to or Path(f"report-{record.name}.html")
+    target: Path = arguments.to or Path()
+    if target.is_dir():
+        target /= f"report-{record.name}.html"
     part = target.with_name(f"{target.name}.part")
     try:
         part.write_bytes(page)
@@ -61,5 +66,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"{target} cannot be written: {error.strerror}; give another place with --to"
         ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
     print(f"{target}: {len(page) / 1e6:.2f} MB, run {record.name}")
     return 0

@@ -131,7 +131,13 @@ def fetch(board: Board, run: str, which: str, folder: Path) -> Fetched:
         raise CheckpointError(
             f"s3://{board.bucket}/{key} is not the manifest that the pointer `{which}` names"
         )
-    manifest = CheckpointManifest.from_json(body.body)
+    try:
+        manifest = CheckpointManifest.from_json(body.body)
+    except ValidationError as error:
+        what = error.errors()[0]
+        raise CheckpointError(
+            f"s3://{board.bucket}/{key}: {'.'.join(map(str, what['loc']))}: {what['msg']}; another release wrote it"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     state = fetch_files(board.store, board.bucket, manifest, folder)
     (folder / MANIFEST).write_bytes(body.body)

@@ -20,6 +20,7 @@ def export_safetensors(state: Path, target: Path, told: Mapping[str, str]) -> st
     """
     try:
         import torch
+        from safetensors import SafetensorError  # pyright: ignore[reportMissingImports]
         from safetensors.torch import load_file, save_file  # pyright: ignore[reportMissingImports]
 
         from ..train.saved_state import SavedState, UnreadableError
@@ -45,8 +46,12 @@ def export_safetensors(state: Path, target: Path, told: Mapping[str, str]) -> st
         digest = sha256_of(part)
         os.replace(part, target)
         fsync_dir(target.parent)
-    except OSError as error:
-        raise CheckpointError(f"{target} cannot be written: {error}") from error
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{target} cannot be written: {error}; give another folder with --to"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
     return digest
 
 

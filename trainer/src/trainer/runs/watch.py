@@ -8,6 +8,7 @@ import time
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -53,7 +54,7 @@ def members_table(status: RunStatus) -> Table:
         rank = "" if member.node_rank is None else str(member.node_rank)
         code = "" if member.exit_code is None else f"{member.exit_code} {_code_name(member.exit_code)}"
         row = (rank, member.instance_id, member.group, member.state, str(member.generation), code)
-        table.add_row(*row, member.message or "")
+        table.add_row(*row, escape(member.message or ""))
     return table
 
 
