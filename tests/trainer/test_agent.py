@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import pytest
+from trainer.agent import prepare
 from trainer.agent.board import utc_now
 from trainer.agent.supervisor import kill_leftovers
+from trainer.agent.uploads import Logs
 from trainer.contracts import keys
 from trainer.contracts.node_document import SelfCheckSettings
 from trainer.contracts.run import Generation, Member, RunPointer, Versions
 from trainer.exit_codes import Exit
+from trainer.report.reader import EventReader
 
 from tests.local.cloud_kit import wait_until
 from tests.trainer.agent_kit import Cloud
@@ -289,6 +296,65 @@ def test_a_stopped_run_saves_at_one_step_and_ends_as_stopped(make_cloud: Callabl
     assert (result.status, result.exit_code) == ("stopped", Exit.STOPPED_SAVED)
     assert {report.exit_code for report in cloud.board.reports("enough").values()} == {Exit.STOPPED_SAVED}
     assert 3 < result.step < 500
+
+
+def test_a_run_that_is_stopped_while_its_data_come_gives_up_before_the_next_one_fetches_them(
+    make_cloud: Callable[[int], Cloud], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work: list[float] = []
+    most, let_through = [0], threading.Event()
+    sync = prepare.sync_dataset
+
+    def slow(*arguments: Any) -> Any:
+        at_work.append(time.monotonic())
+        most.append(len(at_work))
+        try:
+            while not let_through.wait(0.01):
+                arguments[-1](0, 1)  # some more bytes came
+            return sync(*arguments)
+        finally:
+            at_work.pop()
+
+    monkeypatch.setattr(prepare, "sync_dataset", slow)
+    cloud = make_cloud(1)
+    cloud.boot_all()
+    cloud.run("wrong", nodes=1)
+    wait_until(lambda: bool(at_work), "the data to come")
+    cloud.board.put_pointer("gpu", RunPointer(run="wrong", action="stop", updated_at=utc_now()))
+    assert cloud.result("wrong").status == "stopped"
+    wait_until(lambda: not at_work, "the download to be given up")
+    cloud.run("right", nodes=1, steps=4)
+    wait_until(lambda: bool(at_work), "the data to come again")
+    let_through.set()
+    assert cloud.result("right").status == "finished"
+    assert max(most) == 1
+
+
+def test_what_s3_did_not_take_of_one_generation_is_not_forgotten_for_the_next(
+    make_cloud: Callable[[int], Cloud], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, refused = Logs._put, [True]
+
+    def refuse(log: Logs, name: str, data: bytes) -> bool:
+        return put(log, name, data) if not refused[0] or log.workers.config.generation.n > 1 else False
+
+    monkeypatch.setattr(Logs, "_put", refuse)
+    cloud = make_cloud(1)
+    (agent,) = cloud.boot_all()
+    cloud.run("kept", nodes=1, steps=200, seconds=0.02)
+    for generation in (1, 2):
+        files = f"runs/kept/gen-{generation:04d}/events-rank*.jsonl"
+        told_some = partial(lambda files: any(p.stat().st_size for p in agent.folder.glob(files)), files)
+        wait_until(told_some, f"events of generation {generation}")
+        os.kill(agent.worker_pid, signal.SIGKILL)
+    wait_until(lambda: cloud.generation("kept") == 3, "the third generation")
+    refused[0] = False
+    cloud.result("kept")
+
+    def told() -> list[int]:
+        return [part.generation for part in EventReader(cloud.store, cloud.bucket, "kept").look()]
+
+    wait_until(lambda: told()[:2] == [1, 2], "the events of both")
 
 
 def test_a_run_goes_on_after_a_roll_back_to_a_release_that_knows_fewer_keys(

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ..contracts.node_document import NodeDocument
 from ..contracts.run import RunConfig
 from ..data.manifest import parse_name
 from ..data.mounted import open_mounted
-from ..data.sync import stream_dir, sync_dataset, sync_for_stream, version_dir
+from ..data.sync import SyncProgress, stream_dir, sync_dataset, sync_for_stream, version_dir
 from ..disks.prepare import SCRATCH_FOLDER
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StoreError
 from ..store import Store
 from .secret_values import Secrets, fetch_secrets
 
 
-def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Secrets:
+def prepare(
+    store: Store,
+    document: NodeDocument,
+    run: RunConfig,
+    state_dir: Path,
+    progress: SyncProgress | None = None,
+) -> Secrets:
     """Raises DatasetError (20), ConfigurationError (2), StoreError (21); what is there and right is kept."""
     secrets = fetch_secrets(document)  # first: a missing one is told before gigabytes are fetched
     dataset = parse_name(run.training.dataset)
@@ -35,7 +44,7 @@ def prepare(store: Store, document: NodeDocument, run: RunConfig, state_dir: Pat
         sync_for_stream(store, location, dataset.name, dataset.version, folder, window)
     else:
         folder = version_dir(root, dataset.name, dataset.version)
-        sync_dataset(store, location, dataset.name, dataset.version, folder)
+        sync_dataset(store, location, dataset.name, dataset.version, folder, progress)
     return secrets
 
 
@@ -48,17 +57,34 @@ def data_dir(document: NodeDocument, state_dir: Path) -> Path:
     return state_dir / "data"
 
 
-def in_background(store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Future[Secrets]:
+@dataclass(frozen=True)
+class Preparation:
     """`prepare` in a daemon thread: a download under way never holds back the end of the agent."""
-    future: Future[Secrets] = Future()
 
-    def body() -> None:
+    secrets: Future[Secrets] = field(default_factory=Future)
+    _given_up: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def begin(cls, store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Preparation:
+        preparation = cls()
+        body = partial(preparation._work, store, document, run, state_dir)
+        threading.Thread(target=body, daemon=True, name="prepare").start()
+        return preparation
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more; it ends with the next bytes that come."""
+        self._given_up.set()
+
+    def _work(self, store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> None:
         try:
-            secrets = prepare(store, document, run, state_dir)
+            # One at a time: a run's end does not wait for its download, and the next run may want the same files.
+            with open(state_dir / "prepare.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._look()
+                self.secrets.set_result(prepare(store, document, run, state_dir, self._look))
         except BaseException as error:  # handed to whoever asks for the result
-            future.set_exception(error)
-        else:
-            future.set_result(secrets)
+            self.secrets.set_exception(error)
 
-    threading.Thread(target=body, daemon=True, name="prepare").start()
-    return future
+    def _look(self, _done: int = 0, _total: int = 0) -> None:
+        if self._given_up.is_set():
+            raise StoreError("given up: the run is over for this node")

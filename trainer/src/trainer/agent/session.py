@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,7 +23,7 @@ from .hours import trained_seconds
 from .membership import Attempts, Observer
 from .node import Node, free_port
 from .peers import Peers
-from .prepare import data_dir, in_background
+from .prepare import Preparation, data_dir
 from .secret_values import Secrets
 from .standby import Standby
 from .supervisor import standby_environment
@@ -62,14 +61,14 @@ class Session:
     _training: Training | None = None
     _standby: Standby = field(init=False)
     _meter: Meter = field(init=False)
-    _preparation: Future[Secrets] | None = None
+    _preparation: Preparation | None = None
     _secrets: Secrets = field(default_factory=Secrets)
     _prepare_tries: int = 0
     _hold_until: float = 0.0
     _ready_since: float | None = None
     _written_at: float | None = None  # when the last report reached S3
     _next_upload: float = 0.0
-    _unsent: Logs | None = None  # what S3 did not take yet
+    _unsent: list[Logs] = field(default_factory=list)  # what S3 did not take yet
     _last_wait: str = ""
 
     def __post_init__(self) -> None:
@@ -159,8 +158,7 @@ class Session:
         self._put_report()
         if self._leaving:
             return
-        if self._unsent is not None:
-            self._upload(self._unsent)
+        self._upload()
         reports = node.board.reports(run) | {node.instance_id: self.report}
         show_cost(run_cost(all_usage(reports, self._earlier)), node.state)
         life_cycles = node.lifecycle.life_cycles(reports)
@@ -218,6 +216,8 @@ class Session:
         if self._training is not None:
             self._training.workers.kill()
             self._training = None
+        if self._preparation is not None:
+            self._preparation.give_up()
         self._standby.close()
         drop_streams(data_dir(self.node.document, self.node.state_dir))
         self.node.state.clear("trainer_run_cost_usd")
@@ -261,10 +261,10 @@ class Session:
             get_logger().info("preparing", dataset=self.run.training.dataset)
             self._prepare_tries += 1
             node = self.node
-            self._preparation = in_background(node.store, node.document, self.run, node.state_dir)
-        if not self._preparation.done():
+            self._preparation = Preparation.begin(node.store, node.document, self.run, node.state_dir)
+        if not self._preparation.secrets.done():
             return False
-        done, self._preparation = self._preparation, None
+        done, self._preparation = self._preparation.secrets, None
         error = done.exception()
         if error is None:
             self._secrets = done.result()
@@ -356,8 +356,8 @@ class Session:
         self._settle(result)
         self._ready_since = time.monotonic()
 
-    def _upload(self, logs: Logs) -> None:
-        self._unsent = None if logs.events() and logs.worker_log() else logs
+    def _upload(self, *ended: Logs) -> None:
+        self._unsent = [logs for logs in (*self._unsent, *ended) if not (logs.events() and logs.worker_log())]
 
     def _settle(self, result: ExitReport) -> None:
         if result.code == Exit.DONE:
