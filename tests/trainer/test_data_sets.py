@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pickle
 import shutil
@@ -233,7 +232,7 @@ def test_without_a_bucket_the_command_says_where_to_get_it(
 def test_a_machine_without_numpy_is_told_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr("trainer.needs.find_spec", lambda _name: None)
     assert cli.main(["dataset", "make-sample", str(tmp_path / "made")]) == Exit.CONFIGURATION
     assert "pip install numpy" in capsys.readouterr().err
 
