@@ -52,8 +52,9 @@ connect: ## a shell on a node of STACK=x by Session Manager; NODE=i-…, PORT=88
 rehearse: ## interrupt one local spot node and report what that costs
 	@$(WORKBENCH) -m localcloud.rehearse
 
-faults: ## every fault of the laboratory on booted nodes, judged; writes docs/faults.md; ARGS='--only NAME', '--list'
+faults: ## every fault of the laboratory on booted nodes, judged; writes docs/faults.md; ARGS='--only NAME', '--list'; without ARGS also a kill at every stage of a save
 	@$(WORKBENCH) -m localcloud.faults $(ARGS)
+	@$(if $(ARGS),,SAVE_SWEEP=all $(WORKBENCH) -m pytest tests/trainer/test_save_sweep.py)
 
 preview: ## what `pulumi up` would do: real engine, policies, no credentials; STACK=dev|staging|prod|local|examples/NAME
 	@$(PROGRAM) -m localcloud.preview $(STACK) $(if $(JSON),--json) $(if $(DIFF),--diff)

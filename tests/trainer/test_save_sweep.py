@@ -1,8 +1,8 @@
 """Killed at any stage of a save, a run goes on from its newest complete checkpoint, into the very same losses.
 
-A few stages, drawn by a seed, are part of ``make test``. SAVE_SWEEP=all tries every one, SAVE_SWEEP=<number> draws
-others: ``SAVE_SWEEP=all make test ARGS=tests/trainer/test_save_sweep.py``. The process dies as one that is killed with
--9 does: nothing of it is written, closed or told any more.
+A few stages, drawn by a seed, are part of ``make test``, all of ``make faults``: SAVE_SWEEP=all tries every one,
+SAVE_SWEEP=<number> draws others. The process dies as one that is killed with -9 does: nothing of it is written, closed
+or told any more.
 """
 
 from __future__ import annotations

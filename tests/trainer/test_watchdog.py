@@ -67,10 +67,10 @@ def test_a_test_bed_shortens_every_limit_by_one_factor() -> None:
 WORKER = """
 import faulthandler, os, signal, subprocess, sys, time
 faulthandler.register(signal.SIGUSR1, all_threads=True)
-loader = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+loader = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
 print(loader.pid, flush=True)
 def blocked_loader():
-    time.sleep(60)
+    time.sleep(600)
 blocked_loader()
 """
 
@@ -105,11 +105,11 @@ def test_a_rank_is_the_worker_and_not_its_loader(worker: tuple[int, int, Path]) 
 def test_a_stopped_rank_is_named_and_writes_its_stacks_all_the_same(worker: tuple[int, int, Path]) -> None:
     pid, loader, log = worker
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: rank_processes([pid])[0].state.startswith("T"), "the stop", 5)
+    wait_until(lambda: rank_processes([pid])[0].state.startswith("T"), "the stop", 60)
     found = rank_processes([pid, loader])
     assert describe(found) == "rank 3 process state T (stopped)"
     ask_for_stacks(found)
-    wait_until(lambda: "blocked_loader" in log.read_text(), "the stacks", 5)
+    wait_until(lambda: "blocked_loader" in log.read_text(), "the stacks", 60)
 
 
 def test_the_suspect_is_told_before_those_that_wait_for_it() -> None:

@@ -40,7 +40,11 @@ class NoSpaceError(StoreError):
 
 
 def make_client(region: str | None = None, max_attempts: int = 8) -> BaseClient:
-    """An S3 client with adaptive retries and time-outs; region None: the SDK's own search order."""
+    """An S3 client with retries and time-outs; region None: the SDK's own search order.
+
+    ``adaptive``: after a 503 SlowDown the whole client sends fewer calls a second until S3 takes more again, where
+    ``standard`` would only wait longer between the tries of one call. S3 splits a prefix that is busy by itself.
+    """
     config = Config(
         retries={"mode": "adaptive", "total_max_attempts": max_attempts},
         connect_timeout=5,

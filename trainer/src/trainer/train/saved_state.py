@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import metadata as dcp_index
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import _StorageInfo  # where in which file a tensor is
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import (
+    FileSystemReader,
+    FileSystemWriter,
+    _StorageInfo,  # where in which file a tensor is
+)
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from .state import WEIGHTS, Part
 from .world import Writers
@@ -54,7 +60,7 @@ def write_state(folder: Path, part: Part, writers: Writers) -> None:
             file.flush()
             os.fsync(file.fileno())
     try:
-        dcp.save(
+        save(
             part.tensors,
             storage_writer=_Writer(folder),
             planner=_Planner(part.values),
@@ -65,12 +71,12 @@ def write_state(folder: Path, part: Part, writers: Writers) -> None:
         raise next(iter(error.failures.values()))[0] from None
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     def storage_meta(self) -> None:
         """No path of this machine in the index."""
 
 
-class _Planner(dcp.DefaultSavePlanner):
+class _Planner(DefaultSavePlanner):
     """Plans by the tensors, whose shapes and division count; writes the values, which may be a copy elsewhere."""
 
     def __init__(self, values: dict[str, torch.Tensor]) -> None:
@@ -100,10 +106,15 @@ class SavedState:
                 raise ValueError(f"it has no {name}")
             if self.sizes[name].size != target.shape:
                 raise ValueError(f"{name} is {list(self.sizes[name].size)} there, {list(target.shape)} here")
-        reader, planner = _Reader(self._folder, self._index), dcp.DefaultLoadPlanner(False, False)
-        _readable(
-            self._folder, lambda: dcp.load(targets, storage_reader=reader, planner=planner, no_dist=True)
-        )
+        reader, planner = _Reader(self._folder, self._index), DefaultLoadPlanner(False, False)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # many small copies: threads wait for each other longer than they copy
+        try:
+            _readable(
+                self._folder, lambda: load(targets, storage_reader=reader, planner=planner, no_dist=True)
+            )
+        finally:
+            torch.set_num_threads(threads)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The model's state_dict, whole, on the CPU; tied weights under each of their names."""
@@ -117,7 +128,7 @@ class SavedState:
         return weights | {name: weights[first] for name, first in self.plain["tied"].items()}
 
 
-class _Reader(dcp.FileSystemReader):
+class _Reader(FileSystemReader):
     def __init__(self, folder: Path, index: Metadata) -> None:
         super().__init__(folder)
         self._index = index

@@ -105,7 +105,7 @@ class World:
     def writers(self, together: bool) -> Writers:
         """``together``: every rank has a part of the state; else rank 0 has all of it. Collective."""
         group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT) if together else None
-        return Writers(self.rank, self.local_rank == 0, group)
+        return Writers(self.rank, self.local_rank == 0, cast("dist.ProcessGroup | None", group))
 
 
 def join_world(device_type: str) -> World:
