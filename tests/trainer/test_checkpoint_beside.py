@@ -106,6 +106,20 @@ def test_one_save_at_a_time_and_its_fault_is_raised_once_on_the_callers_thread()
     assert not saver.check()
 
 
+def test_a_save_works_on_the_gpu_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread begins on GPU 0, and what is copied from another GPU would be written before it is there."""
+    chosen: list[tuple[int, str]] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    name = lambda: threading.current_thread().name  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: chosen.append((gpu, name())))
+    seen: list[Any] = []
+    saver = Saver()
+    saver.begin(4, nothing, lambda _: seen.extend(chosen))
+    saver.wait()
+    assert seen == [(3, "save-4")]
+
+
 class Here:
     """A world of one in this process, whose uploads of states wait for `release`."""
 

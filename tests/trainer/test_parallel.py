@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from trainer.contracts.run import TrainingConfig
 from trainer.exit_codes import Exit
 from trainer.train import evaluate
@@ -63,6 +64,27 @@ def test_a_divided_training_is_that_of_one_process(tmp_path: Path, way: str) -> 
     assert found.keys() == reference.weights.keys()
     for name, value in reference.weights.items():
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", {"pipeline": 2}])
+def test_no_device_holds_all_of_a_model_that_is_divided(tmp_path: Path, parallel: Any) -> None:
+    asked: dict[str, Any] = {"steps": 1, "gradient_accumulation": 2, "parallel": parallel}
+    for outcome in train_ranks(tmp_path, 2, prepare=tell_what_is_moved, **asked):
+        assert outcome.fault is None and float(outcome.of_kind("note")[0]["message"]) < 0.6
+
+
+def tell_what_is_moved(job: Job) -> None:
+    """The share of the model's layers that a rank has when it moves what it has to its device."""
+    move = job.model.to
+
+    def told(*to: Any) -> Any:
+        layers = job.model.get_submodule("layers").parameters()
+        mine = sum((one.to_local() if isinstance(one, DTensor) else one).numel() for one in layers)
+        job.events.write("note", message=f"{mine / whole}")
+        return move(*to)
+
+    whole = sum(one.numel() for one in job.model.get_submodule("layers").parameters())
+    job.model.to = told  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.parametrize("way", ["fsdp", "tensor", "data and tensor"])

@@ -155,7 +155,8 @@ def at_layer(job: Job, do: Any) -> None:
 )
 def test_what_does_not_go_with_stages_is_told(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
-        check_parallel(config(**{**STAGES, **fields}))
+        asked = config(**{**STAGES, **fields})
+        check_parallel(asked, asked.precision)
 
 
 @pytest.mark.parametrize(

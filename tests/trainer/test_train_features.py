@@ -91,6 +91,41 @@ def test_a_compiler_that_fails_is_told_and_the_training_goes_on_on_every_rank(tm
         )
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_what_a_compiler_is_tried_out_with_leaves_no_trace_and_is_a_micro_batch(
+    tmp_path: Path, parallel: str
+) -> None:
+    """Neither in gradients, of which FSDP keeps whole ones, nor in buffers, nor in memory."""
+    asked = {"parallel": parallel, "gradient_accumulation": 2}
+    plain = train_ranks(tmp_path / "plain", 2, prepare=count_calls, **asked)
+    compiled = train_ranks(tmp_path / "compiled", 2, prepare=count_calls, compile=True, **asked)
+    assert compiled[0].fault is None and compiled[0].losses == pytest.approx(plain[0].losses, abs=1e-5)
+    for outcome in (*plain, *compiled):
+        assert [note["message"] for note in outcome.of_kind("note")] == ["8 calls of 2 samples"]
+
+
+def count_calls(job: Job) -> None:
+    """Compiles nothing; tells how often the model was called in training by a buffer of its own."""
+    job.model.register_buffer("calls", torch.zeros(()))
+    sizes = set()
+
+    def call(model: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        if model.training:
+            sizes.add(len(inputs[0]))
+            model.calls += 1  # type: ignore[operator]
+
+    job.model.register_forward_pre_hook(call)
+    job.model.compile = lambda **_: None  # type: ignore[method-assign,assignment]
+    write = job.events.write
+
+    def told(kind: Any, **fields: Any) -> None:
+        if kind == "finished":
+            write("note", message=f"{int(job.model.calls)} calls of {max(sizes)} samples")  # type: ignore[call-overload,arg-type]
+        write(kind, **fields)
+
+    job.events.write = told  # type: ignore[method-assign]
+
+
 def break_compiler_of_rank_1(job: Job) -> None:
     def compiled(*_: object) -> None:
         if job.world.rank == 1:
@@ -276,6 +311,26 @@ def test_a_micro_batch_that_does_not_fit_one_rank_is_halved_on_all_and_the_resul
         assert note["message"] == (
             "out of memory before the first step: gradient accumulation 1 became 4, the global batch stays 8"
         )
+
+
+def test_a_rank_that_has_no_room_to_begin_with_keeps_the_others_from_no_try(tmp_path: Path) -> None:
+    """Buffers are what replicas exchange before they go forward: the others would wait for it."""
+    outcomes = train_ranks(tmp_path, 2, prepare=no_room_on_rank_1, micro_batch="auto")
+    assert [outcome.exit_code for outcome in outcomes] == [Exit.DONE] * 2
+    assert "gradient accumulation 1 became 2" in outcomes[0].of_kind("note")[0]["message"]
+
+
+def no_room_on_rank_1(job: Job) -> None:
+    job.model.register_buffer("average", torch.zeros(1))
+    if job.world.rank == 1:
+        plain = prepare.augment
+
+        def limited(images: torch.Tensor, *rest: Any) -> torch.Tensor:
+            if len(images) > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return plain(images, *rest)
+
+        prepare.augment = limited
 
 
 def test_out_of_memory_names_the_setting_to_change(tmp_path: Path) -> None:

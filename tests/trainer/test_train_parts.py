@@ -19,12 +19,13 @@ from trainer.data.order import GlobalOrder
 from trainer.errors import ConfigurationError, NonFiniteError
 from trainer.exit_codes import Exit
 from trainer.train.events import EventLog
+from trainer.train.parallel import check_parallel
 from trainer.train.plan import Plan, plan_training
-from trainer.train.precision import resolve_precision
+from trainer.train.precision import agree_on_precision, resolve_precision
 from trainer.train.schedule import rate_factor
 from trainer.train.stop import StopRequest, reason_of
 from trainer.train.summary import loss_summary
-from trainer.train.world import is_peer_loss
+from trainer.train.world import World, is_peer_loss
 from trainer.worker import as_fault
 
 
@@ -107,6 +108,21 @@ def test_precision_follows_the_hardware(wanted: Any, device: str, capability: An
     precision = resolve_precision(wanted, device, capability)
     assert precision.name == name
     assert precision.scaler().is_enabled() == (name == "fp16" and torch.cuda.is_available())
+
+
+def test_auto_is_what_the_oldest_gpu_of_the_world_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that scales its gradients and one that does not would average what does not go together."""
+
+    class Mixed(World):
+        def everybodys(self, word: Any) -> list[Any]:
+            return [word, (7, 5)]
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    world = Mixed(0, 2, 0, torch.device("cuda", 0), None)  # type: ignore[arg-type]
+    assert agree_on_precision("auto", world).name == "fp16"
+    assert agree_on_precision("bf16", world).name == "bf16"
+    with pytest.raises(ConfigurationError, match="fp16, which auto is on the oldest of these GPUs, needs"):
+        check_parallel(training(parallel="fsdp"), "fp16")
 
 
 def test_autocast_applies_to_half_precision_only() -> None:

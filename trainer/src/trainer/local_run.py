@@ -41,7 +41,7 @@ from .train.events import EventLog
 from .train.init_from import fetch_weights
 from .train.job import Job
 from .train.loop import train
-from .train.precision import resolve_precision
+from .train.precision import agree_on_precision
 from .train.stop import StopRequest
 from .train.world import World, join_world, leave_world
 from .worker import as_fault, loader_workers
@@ -154,8 +154,6 @@ def _train(
     sys.path.append(str(Path.cwd()))  # a model of one's own may lie here
     model = build_model(training, info, if_absent=f"put it into {Path.cwd()}, or install it here with pip")
     dropout = seed_dropout(model, training.seed)
-    on_gpu = world.device.type == "cuda"
-    capability = torch.cuda.get_device_capability(world.device) if on_gpu else None
     weights = None
     if training.init_from:
         # Runs of this machine lie side by side; one that is named is looked for beside this one.
@@ -168,13 +166,13 @@ def _train(
         info=info,
         train_split=make_split(folder, manifest, "train"),
         test_split=make_split(folder, manifest, "test"),
-        model=model.to(world.device),
+        model=model,
         dropout=dropout,
-        precision=resolve_precision(training.precision, world.device.type, capability),
+        precision=agree_on_precision(training.precision, world),
         checkpoints=Checkpoints(store, BUCKET, run, generation, world.size, run_dir / "checkpoints"),
         stop=stop,
         events=events,
-        loader_workers=loader_workers() if on_gpu else 0,
+        loader_workers=loader_workers() if world.device.type == "cuda" else 0,
         weights=weights,
     )
     code = train(job)

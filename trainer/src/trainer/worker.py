@@ -40,7 +40,7 @@ from .train.init_from import fetch_weights
 from .train.job import Job
 from .train.loop import train
 from .train.memory import is_out_of_memory
-from .train.precision import resolve_precision
+from .train.precision import agree_on_precision
 from .train.stop import StopRequest
 from .train.world import is_peer_loss, join_world, leave_world
 
@@ -80,16 +80,15 @@ def run(config: WorkerConfig, stop: StopRequest, events: EventLog) -> Exit:
         model = build_model(training, info, packages, absent)
     dropout = seed_dropout(model, training.seed)
     world = join_world(config.device)
-    capability = torch.cuda.get_device_capability(world.device) if config.device == "cuda" else None
     job = Job(
         training=training,
         world=world,
         info=info,
         train_split=splits.train,
         test_split=splits.test,
-        model=model.to(world.device),
+        model=model,
         dropout=dropout,
-        precision=resolve_precision(training.precision, config.device, capability),
+        precision=agree_on_precision(training.precision, world),
         checkpoints=Checkpoints(store, bucket, config.run, generation, world.size, run_dir / "checkpoints"),
         stop=stop,
         events=events,

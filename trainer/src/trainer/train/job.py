@@ -44,7 +44,7 @@ class Job:
     info: DatasetInfo
     train_split: ShardedSplit
     test_split: ShardedSplit
-    model: nn.Module  # on the world's device
+    model: nn.Module  # on the CPU; the training moves what this rank has of it
     dropout: SampleKeys  # of the model's dropout modules
     precision: Precision
     checkpoints: Checkpoints
@@ -67,7 +67,7 @@ class Job:
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError where the ranks do not make what the run asks for. Collective."""
-        check_parallel(self.training)
+        check_parallel(self.training, self.precision.name)
         self.parameters = sum(one.numel() for one in self.model.parameters())
         self.shapes = {name: value.shape for name, value in self.model.state_dict().items()}
         self.grid = make_grid(self.training.parallel, self.world)

@@ -60,16 +60,19 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
     job.pipeline = start_pipeline(job, plan, grid.data_size / targets)
     divide(job.model, training, grid, root=job.pipeline.stage if job.pipeline else job.model)
+    job.model.to(
+        device
+    )  # after what is divided has gone there piece by piece: no GPU holds all of a divided model
     state = start_state(job, plan, order)
     world.wait()  # the first collective of gradients has only the time-out of a step: begin it together
     with naming_the_setting(training, grid.data_size, plan.accumulation):
         if training.activation_checkpointing:
             checkpoint_activations(job.model, training.model, job.dropout if job.pipeline else None)
         if training.compile:
-            compile_model(job, order, loss_of)
+            compile_model(job, order, plan, loss_of)
         module = replicate(job)
         if training.micro_batch == "auto":
-            plan = fit_micro_batch(job, module, state, order, plan, loss_of)
+            plan = fit_micro_batch(job, state, order, plan, loss_of)
 
     def feed_from(step: int) -> Feed:
         sampler = StepSampler(

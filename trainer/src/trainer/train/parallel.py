@@ -71,8 +71,8 @@ def make_grid(settings: ParallelSettings, world: World) -> Grid:
     return Grid(world.rank, data, stages, tensor, mesh)
 
 
-def check_parallel(training: TrainingConfig) -> None:
-    """What does not go together; raises ConfigurationError."""
+def check_parallel(training: TrainingConfig, precision: str) -> None:
+    """What does not go together; ``precision``: that steps compute in. Raises ConfigurationError."""
     settings = training.parallel
     if settings.kind == "ddp" and settings.tensor == settings.pipeline == 1:
         return
@@ -85,10 +85,11 @@ def check_parallel(training: TrainingConfig) -> None:
         raise ConfigurationError(
             "training.compile: the stages of parallel.pipeline are not compiled; leave it out"
         )
-    if training.precision == "fp16":
+    if precision == "fp16":
+        auto = ", which auto is on the oldest of these GPUs," if training.precision == "auto" else ""
         raise ConfigurationError(
-            "training.precision: fp16 needs parallel: ddp, since its gradient scaler sees one rank's gradients alone; "
-            "use bf16"
+            f"training.precision: fp16{auto} needs parallel: ddp, since its gradient scaler sees one rank's gradients "
+            "alone; use bf16, or fp32 where that is emulated"
         )
     if training.micro_batch == "auto":
         raise ConfigurationError(
@@ -99,7 +100,7 @@ def check_parallel(training: TrainingConfig) -> None:
 
 def divide(model: nn.Module, training: TrainingConfig, grid: Grid, root: nn.Module) -> None:
     """Turn the model's parameters into shards, in place, before the optimizer is made; ``root`` is what is called in
-    place of it. Collective."""
+    place of it. What is divided goes to the device of ``grid`` piece by piece: no GPU holds all of it. Collective."""
     if grid.mesh is None:
         return
     if grid.tensor_size > 1:

@@ -11,6 +11,8 @@ from typing import Literal
 
 import torch
 
+from .world import World
+
 PrecisionName = Literal["fp32", "bf16", "fp16"]
 
 # Below this compute capability bf16 is emulated, about ten times slower than fp16 (T4, V100).
@@ -32,6 +34,15 @@ class Precision:
     def scaler(self) -> torch.amp.GradScaler:
         """For fp16; with the others it passes everything through, so that the loop has one way only."""
         return torch.amp.GradScaler(self.device_type, enabled=self.name == "fp16")
+
+
+def agree_on_precision(wanted: Literal["auto", "fp32", "bf16", "fp16"], world: World) -> Precision:
+    """`resolve_precision` for the oldest GPU of the world: ranks whose gradients are scaled do not mix with others.
+    Collective."""
+    if world.device.type == "cpu":
+        return resolve_precision(wanted, "cpu", None)
+    capabilities = world.everybodys(torch.cuda.get_device_capability(world.device))
+    return resolve_precision(wanted, "cuda", min(capabilities))
 
 
 def resolve_precision(

@@ -42,20 +42,20 @@ def checkpoint_activations(model: nn.Module, name: str, interleaved: SampleKeys 
         block.forward = functools.partial(checkpoint, block.forward, **how)  # type: ignore[method-assign]
 
 
-def compile_model(job: Job, order: GlobalOrder, loss_of: LossFunction) -> None:
+def compile_model(job: Job, order: GlobalOrder, plan: Plan, loss_of: LossFunction) -> None:
     """torch.compile in place, so that the state's keys stay; where it fails on any rank, none compiles. Collective."""
+    micro_batch = -(-len(order.rank_batch(0, 0, job.grid.data_size)) // plan.accumulation)
     for module in job.model.modules():
         if isinstance(module, SeededDropout):  # counts calls and hashes: nothing for a compiler
             module.forward = torch.compiler.disable(module.forward)  # type: ignore[method-assign]
     job.model.compile()
     fault = ""
     try:
-        _through_and_back(job, job.model, order, 0, len(order.rank_batch(0, 0, job.grid.data_size)), loss_of)
+        _through_and_back(job, order, 0, micro_batch, loss_of)
     except Exception as error:
         if is_out_of_memory(error):
             raise
         fault = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    job.model.zero_grad(set_to_none=True)
     faults: list[str] = job.world.everybodys(fault)
     if any(faults):
         job.model._compiled_call_impl = None  # type: ignore[assignment]
@@ -94,7 +94,7 @@ def without_exchange(module: nn.Module, quiet: bool) -> AbstractContextManager[N
 
 
 def fit_micro_batch(
-    job: Job, module: nn.Module, state: TrainState, order: GlobalOrder, plan: Plan, loss_of: LossFunction
+    job: Job, state: TrainState, order: GlobalOrder, plan: Plan, loss_of: LossFunction
 ) -> Plan:
     """``plan`` with as much accumulation as memory asks for, the same on all ranks; the global batch stays.
 
@@ -102,15 +102,13 @@ def fit_micro_batch(
     """
     sizes = [parameter.numel() for parameter in state.model.parameters()]
     kept = 0 if state.optimizer.state else sum(sizes) * COPIES[job.training.optimizer]
-    buffers = {name: buffer.clone() for name, buffer in state.model.named_buffers()}
 
     def attempt(samples: int) -> None:
         reserve = torch.empty(kept, device=job.world.device)
         try:
-            _through_and_back(job, module, order, state.step, samples, loss_of)
+            _through_and_back(job, order, state.step, samples, loss_of)
         finally:
             del reserve
-            state.model.zero_grad(set_to_none=True)
 
     accumulation = fitting_accumulation(
         attempt,
@@ -119,8 +117,6 @@ def fit_micro_batch(
         job.grid.data_size,
         plan.accumulation,
     )
-    for name, buffer in state.model.named_buffers():
-        buffer.copy_(buffers[name])
     if accumulation != plan.accumulation:
         job.events.write(
             "note",
@@ -131,16 +127,23 @@ def fit_micro_batch(
     return replace(plan, accumulation=accumulation)
 
 
-def _through_and_back(
-    job: Job, module: nn.Module, order: GlobalOrder, step: int, samples: int, loss_of: LossFunction
-) -> None:
-    """A micro-batch as the step's own, without exchange between ranks."""
+def _through_and_back(job: Job, order: GlobalOrder, step: int, samples: int, loss_of: LossFunction) -> None:
+    """A micro-batch as the step's own, which leaves nothing behind.
+
+    The bare model, since a replica's wrapper would have ranks wait for each other, of which one may be out of memory. A
+    divided one does sum its gradients: whole ones would wait within it for the first step to add to.
+    """
     batch = job.train_split.take(order.rank_batch(step, job.grid.data_rank, job.grid.data_size)[:samples])
-    device = job.world.device
-    seed_step(job.training.seed, step, job.world.rank)
+    device, model = job.world.device, job.model
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    seed_step(job.training.seed, step, job.grid.data_rank)
     job.dropout.begin(step, batch.numbers.to(device))
     inputs = as_model_inputs(augment(batch.inputs.to(device), job.training.augment, job.dropout))
-    with without_exchange(module, True):
+    try:
         with job.precision.autocast():
-            loss = loss_of(module(inputs), batch.targets.to(device))
+            loss = loss_of(model(inputs), batch.targets.to(device))
         loss.backward()
+    finally:
+        model.zero_grad(set_to_none=True)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])

@@ -82,9 +82,13 @@ class Saver:
             raise RuntimeError(f"the save of step {self.step} is still under way")
         self.step = step
         self._copied.clear()
+        # A thread begins on GPU 0: what DCP copies from another one it would wait for there, and write too early.
+        gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
         def run() -> None:
             try:
+                if gpu is not None:
+                    torch.cuda.set_device(gpu)
                 given = part()
                 self._copied.set()
                 work(given)
