@@ -7,7 +7,6 @@ import os
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from ..contracts.node_document import NodeDocument
@@ -17,8 +16,11 @@ from ..data.mounted import open_mounted
 from ..data.sync import SyncProgress, stream_dir, sync_dataset, sync_for_stream, version_dir
 from ..disks.prepare import SCRATCH_FOLDER
 from ..errors import ConfigurationError, StoreError
+from ..obs.logs import get_logger
 from ..store import Store
 from .secret_values import Secrets, fetch_secrets
+
+TRIES = 8
 
 
 def prepare(
@@ -57,34 +59,48 @@ def data_dir(document: NodeDocument, state_dir: Path) -> Path:
     return state_dir / "data"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Preparation:
-    """`prepare` in a daemon thread: a download under way never holds back the end of the agent."""
+    """`prepare` in a daemon thread, again while S3 does not answer: a download never holds back the agent's end."""
 
-    secrets: Future[Secrets] = field(default_factory=Future)
+    store: Store
+    document: NodeDocument
+    run: RunConfig
+    state_dir: Path
+    _tries: int = 0
+    _secrets: Future[Secrets] | None = None  # of the try under way
     _given_up: threading.Event = field(default_factory=threading.Event)
 
-    @classmethod
-    def begin(cls, store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> Preparation:
-        preparation = cls()
-        body = partial(preparation._work, store, document, run, state_dir)
-        threading.Thread(target=body, daemon=True, name="prepare").start()
-        return preparation
+    def look(self) -> Secrets | None:
+        """None while it goes on. Raises what `prepare` raises, a StoreError after some tries only."""
+        if self._secrets is None:
+            get_logger().info("preparing", dataset=self.run.training.dataset)
+            self._tries += 1
+            self._secrets = Future()
+            threading.Thread(target=self._work, args=(self._secrets,), daemon=True, name="prepare").start()
+        if not self._secrets.done():
+            return None
+        error = self._secrets.exception()
+        if isinstance(error, StoreError) and self._tries < TRIES:
+            get_logger().warning("preparation failed, trying again", error=str(error))
+            self._secrets = None
+            return None
+        return self._secrets.result()
 
     def give_up(self) -> None:
         """Nobody waits for it any more; it ends with the next bytes that come."""
         self._given_up.set()
 
-    def _work(self, store: Store, document: NodeDocument, run: RunConfig, state_dir: Path) -> None:
+    def _work(self, secrets: Future[Secrets]) -> None:
         try:
             # One at a time: a run's end does not wait for its download, and the next run may want the same files.
-            with open(state_dir / "prepare.lock", "w") as lock:
+            with open(self.state_dir / "prepare.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self._look()
-                self.secrets.set_result(prepare(store, document, run, state_dir, self._look))
+                self._check()
+                secrets.set_result(prepare(self.store, self.document, self.run, self.state_dir, self._check))
         except BaseException as error:  # handed to whoever asks for the result
-            self.secrets.set_exception(error)
+            secrets.set_exception(error)
 
-    def _look(self, _done: int = 0, _total: int = 0) -> None:
+    def _check(self, _done: int = 0, _total: int = 0) -> None:
         if self._given_up.is_set():
             raise StoreError("given up: the run is over for this node")

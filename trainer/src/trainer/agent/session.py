@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-from ..contracts.cost import RunUsage
 from ..contracts.run import Generation, MemberReport, RunConfig, RunResult
 from ..contracts.worker import ExitReport, StopReason, WorkerConfig
 from ..data.sync import drop_streams
@@ -16,12 +14,13 @@ from ..exit_codes import Exit
 from ..obs.logs import bind, get_logger, hide
 from . import generation as rules
 from .board import utc_now
-from .cost import UsageClock, all_usage, run_cost, seconds_before, show_cost
+from .cost import all_usage, run_cost, show_cost
 from .ending import Ending
 from .events import Meter
 from .hours import trained_seconds
 from .membership import Attempts, Observer
 from .node import Node, free_port
+from .own_report import OwnReport
 from .peers import Peers
 from .prepare import Preparation, data_dir
 from .secret_values import Secrets
@@ -33,7 +32,6 @@ from .uploads import Logs
 SOON_SECONDS = 1.0  # between looks at the run while a generation is about to begin
 ABOUT_TO_BEGIN_SECONDS = 30.0  # so long after this node became ready
 LOG_SECONDS = 10.0  # how often the run's events are uploaded while it trains
-PREPARE_TRIES = 8
 
 # Faults of this node alone: it leaves the run, the agent ends with the code, the run goes on with a replacement.
 NODE_FAULTS = frozenset({Exit.DEVICE, Exit.REBOOT, Exit.RESET, Exit.PERFORMANCE, Exit.DRIVER})
@@ -43,16 +41,14 @@ NODE_FAULTS = frozenset({Exit.DEVICE, Exit.REBOOT, Exit.RESET, Exit.PERFORMANCE,
 class Session:
     node: Node
     run: RunConfig
-    report: MemberReport
+    own: OwnReport
     peers: Peers
-    usage: UsageClock
     attempts: Attempts = field(default_factory=Attempts)
     over: bool = False
     node_fault: Exit | None = None
     leave_code: Exit | None = None  # set when a stop for a notice or SIGTERM is complete
     _used_up: str | None = None  # why the workers were stopped for good: maxRunHours are over
     _result: RunResult | None = None  # the run's, as S3 has it
-    _earlier: RunUsage | None = None  # what the run had before it was resumed
     _trained: float = 0.0  # seconds of the run in all generations, as far as this node knows
     _trained_before: float = 0.0  # the same at the start of the generation that runs here
     _ending: Ending = field(init=False)
@@ -63,10 +59,8 @@ class Session:
     _meter: Meter = field(init=False)
     _preparation: Preparation | None = None
     _secrets: Secrets = field(default_factory=Secrets)
-    _prepare_tries: int = 0
     _hold_until: float = 0.0
     _ready_since: float | None = None
-    _written_at: float | None = None  # when the last report reached S3
     _next_upload: float = 0.0
     _unsent: list[Logs] = field(default_factory=list)  # what S3 did not take yet
     _last_wait: str = ""
@@ -79,26 +73,12 @@ class Session:
 
     @classmethod
     def open(cls, node: Node, run: RunConfig, peers: Peers) -> Session:
-        """Go on from this node's own last report, if there is one (the agent was restarted, the node rebooted)."""
-        old = node.board.reports(run.name).get(node.instance_id)
-        state: Literal["ready", "finished"] = "finished" if old and old.state == "finished" else "ready"
-        report = MemberReport(
-            member=node.member(peers.port),
-            versions=node.versions,
-            state=state,
-            generation=old.generation if old else 0,
-            exit_code=old.exit_code if old and old.state != "failed" else None,
-            beat=old.beat + 1 if old else 0,
-            trained_seconds=old.trained_seconds if old else 0.0,
-        )
         bind(run=run.name)
         node.state.clear("trainer_run_info")
         node.state.set("trainer_run_info", 1, run=run.name)
         node.state.set("trainer_run_active", 0)
         node.state.set("trainer_checkpoint_period_seconds", run.training.checkpoint.every_seconds)
-        earlier = node.board.usage(run.name)
-        before = seconds_before(node.instance_id, old, earlier)
-        return cls(node, run, report, peers, node.usage_clock(before), _earlier=earlier)
+        return cls(node, run, OwnReport.begin(node, run.name, peers.port), peers)
 
     # Everything below is called from the agent's loop, several times a second (`tick`) or once a poll (`poll`).
 
@@ -155,12 +135,14 @@ class Session:
         if not self._leaving and not self._prepared(stop_requested):
             return
         node, run = self.node, self.run.name
-        self._put_report()
+        if self._training is not None:
+            self.own.set(trained_seconds=self._trained_before + self._training.seconds)
+        self.own.put()
         if self._leaving:
             return
         self._upload()
-        reports = node.board.reports(run) | {node.instance_id: self.report}
-        show_cost(run_cost(all_usage(reports, self._earlier)), node.state)
+        reports = node.board.reports(run) | {node.instance_id: self.own.now}
+        show_cost(run_cost(all_usage(reports, self.own.earlier)), node.state)
         life_cycles = node.lifecycle.life_cycles(reports)
         if life_cycles is None:  # no answer: nobody is given up for it
             life_cycles = dict.fromkeys(reports, "InService")
@@ -184,7 +166,7 @@ class Session:
         life_cycles: dict[str, str],
     ) -> rules.View:
         self._result = self.node.board.result(self.run.name)
-        self._trained = max(self._trained, trained_seconds(reports, generation, self._earlier))
+        self._trained = max(self._trained, trained_seconds(reports, generation, self.own.earlier))
         hours = self.node.document.max_run_hours
         now, me = time.monotonic(), self.node.instance_id
         peers = self._observer.look(me, reports, life_cycles, now)
@@ -193,7 +175,7 @@ class Session:
             for id_, peer in peers.items()
             if id_ != me and peer.fresh and peer.report.state not in ("leaving", "failed")
         }
-        self._set(unreachable=self.peers.look(there))  # told to the others with the next beat
+        self.own.set(unreachable=self.peers.look(there))  # told to the others with the next beat
         return rules.View(
             me=me,
             run=self.run,
@@ -230,9 +212,8 @@ class Session:
     def refresh(self) -> None:
         """Ages, at the moment of a scrape."""
         saved = self._meter.checkpoint_at
-        self.node.state.set(
-            "trainer_checkpoint_age_seconds", time.time() - saved if saved is not None else None
-        )
+        age = time.time() - saved if saved is not None else None
+        self.node.state.set("trainer_checkpoint_age_seconds", age)
 
     def _act(self, action: rules.Action, reports: dict[str, MemberReport]) -> None:
         log = get_logger()
@@ -245,39 +226,32 @@ class Session:
         elif isinstance(action, rules.Stop):
             self._stop(action)
         elif isinstance(action, rules.Conclude):
-            self._ending.write(action, reports, self.usage.read())
+            self._ending.write(action, reports, self.own.usage.read())
         elif isinstance(action, rules.Leave):
             log.info("the run is over")
-            self._ending.tell(
-                self._result
-            )  # S3 may have taken this node's result although its answer got lost
+            # S3 may have taken this node's result although its answer got lost.
+            self._ending.tell(self._result)
             self.over = True
 
     def _prepared(self, stop_requested: bool) -> bool:
         """True when this node is a member. Dataset and user package come in a thread; polls go on meanwhile."""
         if self._ready_since is not None or stop_requested:
             return True
+        node = self.node
         if self._preparation is None:
-            get_logger().info("preparing", dataset=self.run.training.dataset)
-            self._prepare_tries += 1
-            node = self.node
-            self._preparation = Preparation.begin(node.store, node.document, self.run, node.state_dir)
-        if not self._preparation.secrets.done():
-            return False
-        done, self._preparation = self._preparation.secrets, None
-        error = done.exception()
-        if error is None:
-            self._secrets = done.result()
-            hide(self._secrets.redact)
-            self._ready_since = time.monotonic()
-        elif isinstance(error, StoreError) and self._prepare_tries < PREPARE_TRIES:
-            get_logger().warning("preparation failed, trying again", error=str(error))
-            return False
-        else:
+            self._preparation = Preparation(node.store, node.document, self.run, node.state_dir)
+        try:
+            secrets = self._preparation.look()
+            if secrets is None:
+                return False
+            self._secrets = secrets
+            hide(secrets.redact)
+        except Exception as error:
             code = error.exit_code if isinstance(error, Fault) else Exit.BUG
             get_logger().error("preparation failed", error=str(error), code=int(code))
-            self._ready_since = time.monotonic()
-            self._set(state="failed", exit_code=int(code), message=str(error))
+            self.own.set(state="failed", exit_code=int(code), message=str(error))
+        self._preparation = None
+        self._ready_since = time.monotonic()
         return True
 
     def _publish(
@@ -311,12 +285,12 @@ class Session:
             device="cuda" if node.document.promise.accelerator == "nvidia" else "cpu",
         )
         # First the word that this node runs n, then the deed: a crash in between leads to n+1, never to n twice.
-        before = self.report
-        self._set(state="running", generation=generation.n, exit_code=None, message=None)
+        before = self.own.now
+        self.own.set(state="running", generation=generation.n, exit_code=None, message=None)
         try:
-            self._put_report()
+            self.own.put()
         except StoreError:
-            self.report = before  # nothing runs, so nothing must look as if
+            self.own.now = before  # nothing runs, so nothing must look as if
             raise
         self._trained_before = max(self._trained, generation.trained_seconds)
         self._training = Training(node, config, self._meter, self._secrets, self._standby)
@@ -338,7 +312,7 @@ class Session:
 
     def _fence(self, training: Training) -> None:
         """Without S3 this node's lease runs out for the others: they go on without it, so it must not go on either."""
-        silent = time.monotonic() - (self._written_at or training.began)
+        silent = time.monotonic() - (self.own.written_at or training.began)
         if silent > self.node.pace.lease_seconds:
             why = f"S3 out of reach for {silent:.0f} s: others count this node as lost"
             get_logger().error("stopping workers", why=why, save=False)
@@ -346,7 +320,7 @@ class Session:
 
     def _generation_ended(self, training: Training) -> None:
         result = training.result()
-        self._set(trained_seconds=self._trained_before + training.seconds)
+        self.own.set(trained_seconds=self._trained_before + training.seconds)
         self._training = None
         self._upload(training.logs)
         if self._leaving:
@@ -361,38 +335,22 @@ class Session:
 
     def _settle(self, result: ExitReport) -> None:
         if result.code == Exit.DONE:
-            self._set(state="finished", exit_code=0)
+            self.own.set(state="finished", exit_code=0)
             return
         if self._used_up and result.code in (Exit.STOPPED_SAVED, Exit.STOPPED_STALE):
-            self._set(state="finished", exit_code=result.code, message=self._used_up)
+            self.own.set(state="finished", exit_code=result.code, message=self._used_up)
             return
         hold = self.attempts.again_after(result.code, self._meter.progressed())
         if hold is None:
-            self._set(state="failed", exit_code=result.code, message=result.message)
+            self.own.set(state="failed", exit_code=result.code, message=result.message)
             if result.code in NODE_FAULTS:
                 self.node_fault = Exit(result.code)
-                self._put_report_quietly()
+                self.own.put_quietly()
             return
         self._hold_until = time.monotonic() + hold
-        self._set(state="ready", exit_code=result.code, message=result.message)
+        self.own.set(state="ready", exit_code=result.code, message=result.message)
 
     def _left(self, code: Exit) -> None:
-        self._set(state="leaving", exit_code=int(code))
-        self._put_report_quietly()
+        self.own.set(state="leaving", exit_code=int(code))
+        self.own.put_quietly()
         self.leave_code = code
-
-    def _set(self, **changes: object) -> None:
-        self.report = self.report.model_copy(update=changes)
-
-    def _put_report(self) -> None:
-        self._set(beat=self.report.beat + 1, usage=self.usage.read())
-        if self._training is not None:
-            self._set(trained_seconds=self._trained_before + self._training.seconds)
-        self.node.board.put_report(self.run.name, self.report)
-        self._written_at = time.monotonic()
-
-    def _put_report_quietly(self) -> None:
-        try:
-            self._put_report()
-        except StoreError as error:
-            get_logger().warning("report not written", error=str(error))
