@@ -63,6 +63,21 @@ def test_nodes_save_their_own_files_and_fetch_those_of_others(tmp_path: Path) ->
         assert any((root / f"checkpoints/node-{rank}").rglob("g0002/*"))
 
 
+def stopping_elsewhere(job: Job) -> None:
+    on_a_node_of_its_own(job)
+    stop_after_2(job)
+
+
+def test_a_node_that_only_reads_keeps_what_it_resumes_from_and_no_older_one(tmp_path: Path) -> None:
+    """Nothing else makes room there: of replicas rank 0's node alone saves, and a run may be interrupted often."""
+    train_ranks(tmp_path, 2, prepare=stopping_elsewhere)
+    older = tmp_path / "checkpoints/node-1/step-00000001"
+    older.mkdir(parents=True)
+    rest = train_ranks(tmp_path, 2, generation=2, prepare=on_a_node_of_its_own)
+    assert [outcome.fault for outcome in rest] == [None] * 2
+    assert [path.name for path in older.parent.glob("step-*")] == ["step-00000002"]
+
+
 def vanish_while_saving(job: Job) -> None:
     on_a_node_of_its_own(job)
     if job.world.rank == 1:

@@ -208,10 +208,15 @@ class Checkpoints:
         assert published is not None
         self._newest, wanted = published
         if writers.leads:
-            for folder in self._local.glob("step-*"):
-                if folder.name not in {folder_name(one) for one in wanted}:
-                    shutil.rmtree(folder, ignore_errors=True)
+            self.keep_on_disk(wanted)
         return self._newest
+
+    def keep_on_disk(self, steps: set[int]) -> None:
+        """Of all others nothing stays on this node's disk."""
+        kept = {folder_name(step) for step in steps}
+        for folder in self._local.glob("step-*"):
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _upload(self, step: int) -> list[CheckpointFile]:
         """What this node's ranks wrote, under its good name and in the bucket."""

@@ -109,6 +109,8 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
         try:
             if found is None:
                 job.checkpoints.load(manifest, restore)
+                if job.writers.leads:  # where rank 0 is not, maybe no save ever comes that would make room
+                    job.checkpoints.keep_on_disk({manifest.step})
         except UnreadableError as error:
             raise CheckpointError(f"checkpoint of step {manifest.step}: {error}") from error
         note = notes[-1]

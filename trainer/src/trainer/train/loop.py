@@ -193,6 +193,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
                     _why_no_number(state.step, words.ranks_without_a_number, outcome, job)
                     + "; there is no checkpoint to go back to"
                 )
+            state.optimizer.state.clear()  # makes room on the device for what is read
             state = start_state(job, plan, order, after=f"{training.non_finite_limit} steps without a number")
             feed = feed_from(state.step)
             continue
@@ -215,7 +216,7 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
         job.events.write("note", message=mfu.fault)
     evaluation = evaluate_and_keep_best(job, state, order)
     save_and_wait(job, state, order, "final")
-    first_loss, last_loss = loss_summary(state.losses)
+    first_loss, last_loss = loss_summary(state.losses) if state.losses else (None, None)
     job.events.write(
         "finished",
         step=state.step,
