@@ -38,14 +38,17 @@ def evaluate_one_by_one(_job: Job) -> None:
     evaluate.BATCH_TOKENS = 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_divided_training_is_that_of_one_process(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "optimizer"), [("fsdp", "sgd"), ("tensor", "adamw"), ("data and tensor", "adamw")]
+)
+def test_a_divided_training_is_that_of_one_process(tmp_path: Path, way: str, optimizer: str) -> None:
     """Dropout, clipping and accumulation included, of a held-out split that no number of ranks divides."""
     asked: dict[str, Any] = {
         "model_args": {"layers": 2, "heads": 2, "width": 16, "dropout": 0.2},
         "clip_norm": 0.5,
         "gradient_accumulation": 2,
         "weight_decay": 0.1,
+        "optimizer": optimizer,
     }
     reference = alone(tmp_path, prepare=evaluate_one_by_one, **asked)
     world, parallel = WAYS[way]

@@ -460,6 +460,13 @@ def huge_scale_and_stop(job: Job) -> None:
     job.stop.weight = lambda: 1 if job.events.last_step == 12 else real()  # type: ignore[method-assign]
 
 
+def test_a_run_that_is_over_before_the_scale_fits_is_done_and_has_no_loss(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"precision": "fp16", "steps": 1, "global_batch_size": 4}
+    (outcome,) = train_ranks(tmp_path, 1, prepare=huge_scale, **asked)
+    assert outcome.exit_code == Exit.DONE and outcome.of_kind("step")[0]["skipped"]
+    assert outcome.of_kind("finished")[0]["lastLoss"] is None
+
+
 def test_fp16_that_overflows_at_any_scale_ends_with_30(tmp_path: Path) -> None:
     (outcome,) = train_ranks(
         tmp_path, 1, prepare=infinite_gradient, precision="fp16", steps=40, global_batch_size=4
@@ -543,12 +550,13 @@ def test_weights_that_do_not_fit_are_named() -> None:
 
 
 def test_mfu_is_told_only_where_the_peak_is_known_and_never_above_1() -> None:
-    assert Mfu(1e9, None, 1).of(10, 1.0) is None
-    mfu = Mfu(flops=1e9, peak=1e12, devices=2)
+    assert Mfu(1e9, [None]).of(10, 1.0) is None
+    assert Mfu(1e9, [1e12, None]).of(10, 1.0) is None  # another GPU of the world is not known
+    mfu = Mfu(flops=1e9, peaks=[1.5e12, 0.5e12])
     assert mfu.of(samples=500, seconds=1.0) == pytest.approx(0.25)
     assert mfu.of(samples=4000, seconds=1.0) is None
     assert mfu.fault is not None and mfu.fault.startswith(
-        "MFU would be 200%: the peak of 1 TFLOP/s in the table"
+        "MFU would be 200%: the peak of 2 TFLOP/s of all devices by the table"
     )
     assert mfu.of(samples=500, seconds=1.0) is None
 

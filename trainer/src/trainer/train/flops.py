@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -52,21 +53,22 @@ def peak_flops(device: torch.device, precision: Precision) -> float | None:
 
 
 class Mfu:
-    """``flops``: of one sample; ``peak``: of one device, None: not known; ``devices``: of the whole world."""
+    """``flops``: of one sample; ``peaks``: of each device of the world, which may differ; None: not known."""
 
-    def __init__(self, flops: float, peak: float | None, devices: int) -> None:
-        self._flops, self._peak, self._devices = flops, peak, devices
+    def __init__(self, flops: float, peaks: Sequence[float | None]) -> None:
+        known = [peak for peak in peaks if peak is not None]
+        self._flops, self._peak = flops, sum(known) if len(known) == len(peaks) else None
         self.fault: str | None = None  # told once: a peak that is exceeded is not the peak
 
     def of(self, samples: int, seconds: float) -> float | None:
         """0 to 1; None: the peak is not known, or is wrong."""
         if self._peak is None or self.fault:
             return None
-        ratio = self._flops * samples / seconds / (self._peak * self._devices)
+        ratio = self._flops * samples / seconds / self._peak
         if ratio > 1:
             self.fault = (
-                f"MFU would be {ratio:.0%}: the peak of {self._peak / 1e12:g} TFLOP/s in the table "
-                "(gpu_floors.json) is too low for this device, or its id is another's; it is not told any more"
+                f"MFU would be {ratio:.0%}: the peak of {self._peak / 1e12:g} TFLOP/s of all devices by the table "
+                "(gpu_floors.json) is too low for one of them, or its id is another's; it is not told any more"
             )
             return None
         return ratio

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from .parallel import place_of
 from .pipeline import Pipeline
 from .state import TrainState
 
@@ -55,11 +56,10 @@ def _norm(gradients: list[torch.Tensor]) -> float:
 
 
 def _alike(parameters: Iterable[nn.Parameter]) -> list[list[torch.Tensor]]:
-    """Their gradients by where they lie: whole ones, and those spread over the same ranks; no one kernel takes both."""
+    """Their gradients by where they lie."""
     groups: dict[Any, list[torch.Tensor]] = {}
     for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
-        key = (gradient.device_mesh, gradient.placements) if isinstance(gradient, DTensor) else None
-        groups.setdefault(key, []).append(gradient)
+        groups.setdefault(place_of(gradient), []).append(gradient)
     return list(groups.values())
 
 

@@ -141,7 +141,7 @@ def start_state(job: Job, plan: Plan, order: GlobalOrder, after: str | None = No
 
 
 def _fresh_state(job: Job, plan: Plan) -> TrainState:
-    optimizer = make_optimizer(job.model, job.training, divided=job.grid.mesh is not None)
+    optimizer = make_optimizer(job.model, job.training)
     scheduler = make_scheduler(optimizer, job.training, plan.total_steps)
     return TrainState(
         job.model,

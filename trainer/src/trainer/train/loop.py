@@ -54,8 +54,8 @@ def train(job: Job) -> Literal[Exit.DONE, Exit.STOPPED_SAVED, Exit.STOPPED_STALE
     loss_of = loss_function(job.model, training.label_smoothing)
     # Of a global batch all of whose targets count, as they nearly always do: what is summed is divided by it at once.
     targets = batch_size * (job.info.sequence_length or 1)
-    peak = peak_flops(device, job.precision)
-    mfu = Mfu(training_flops(job.model, job.info) if peak else 0.0, peak, world.size)
+    peaks = world.everybodys(peak_flops(device, job.precision))
+    mfu = Mfu(training_flops(job.model, job.info) if all(peaks) else 0.0, peaks)
     # A first step that is left out looks to torch as if optimizer and scheduler came in the wrong order.
     warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
     job.pipeline = start_pipeline(job, plan, grid.data_size / targets)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Placement, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ..contracts.run import ParallelSettings, TrainingConfig
@@ -138,6 +138,11 @@ def _divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
                 "down": join(),
             },
         )
+
+
+def place_of(values: torch.Tensor) -> tuple[DeviceMesh, tuple[Placement, ...]] | None:
+    """Over which ranks it is spread, and how; none: it is whole. One kernel takes tensors of one place alone."""
+    return (values.device_mesh, values.placements) if isinstance(values, DTensor) else None
 
 
 def exchange_gradients(model: nn.Module, now: bool) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from ..contracts.run import Schedule, TrainingConfig
+from .parallel import place_of
 
 ONE_CYCLE_RISE = (
     0.3  # share of the steps in which it rises where warmupSteps says nothing; torch's own default
@@ -30,25 +32,22 @@ def rate_factor(step: int, total: int, warmup: int, kind: Schedule) -> float:
     return 1 - done if kind == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
-def make_optimizer(
-    model: nn.Module, training: TrainingConfig, divided: bool = False
-) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Optimizer:
     """Weight decay is for matrices (and the kernels of convolutions) alone: biases and the scales of norms have one
-    dimension. One fused kernel a group, unless parameters are ``divided`` among ranks: some are, some are not, and no
-    one kernel takes both."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": training.weight_decay},
-        {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    how: dict[str, bool] = {"foreach": False} if divided else {"fused": True}
+    dimension. A group has one place and so one fused kernel, or of SGD that is divided among ranks, for which torch has
+    none, one kernel an operation."""
+    groups: dict[Any, dict[str, Any]] = {}
+    for parameter in (one for one in model.parameters() if one.requires_grad):
+        decay = training.weight_decay if parameter.ndim >= 2 else 0.0
+        group = groups.setdefault((decay, place_of(parameter)), {"params": [], "weight_decay": decay})
+        group["params"].append(parameter)
     if training.optimizer == "sgd":
         momentum = training.momentum
+        how = {"fused" if all(place is None for _, place in groups) else "foreach": True}
         return torch.optim.SGD(
-            groups, lr=training.learning_rate, momentum=momentum, nesterov=momentum > 0, **how
+            groups.values(), lr=training.learning_rate, momentum=momentum, nesterov=momentum > 0, **how
         )
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, **how)
+    return torch.optim.AdamW(groups.values(), lr=training.learning_rate, betas=training.betas, fused=True)
 
 
 def make_scheduler(optimizer: torch.optim.Optimizer, training: TrainingConfig, total: int) -> LRScheduler:
