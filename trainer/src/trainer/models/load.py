@@ -15,6 +15,7 @@ The contract of a user's model, all of it:
 - Optionally a method ``blocks()`` that returns the modules that repeat, in their order: activation checkpointing
   and FSDP take them as units. Optionally ``training_flops()``, of one sample forward and backward, for MFU; without
   it the operations are counted.
+- Every parameter that asks for a gradient takes part in each forward pass: replicas wait for the gradients of all.
 - Everything the module keeps between steps is in its ``state_dict``, as tensors: that is what a checkpoint holds.
 - The result does not depend on how many ranks share a global batch, as long as each sample stands for itself: the
   loss is a mean over targets, and nothing looks across the batch (batch normalisation, contrastive losses).
