@@ -315,6 +315,8 @@ def test_all_promised_gpus_must_be_seen_by_torch() -> None:
     assert found and "7 of 8" in found.message
     assert check_cuda(promise(gpus=7), seven, gpu_host(), None) is None
     assert check_cuda(None, [TorchDevice("cpu", "x")], FakeHost(), None) is None
+    without_driver = promise().model_copy(update={"accelerator": "none"})  # as nodes of the local cloud are
+    assert check_cuda(without_driver, [TorchDevice("cpu", "x")], FakeHost(), "Found no NVIDIA driver") is None
 
 
 def test_without_a_promise_torch_must_see_what_nvml_tells_of() -> None:

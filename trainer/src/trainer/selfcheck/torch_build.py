@@ -116,6 +116,8 @@ def check_cuda(
 
     ``fault``: what CUDA said when it was started.
     """
+    if promise is not None and promise.accelerator == "none":
+        return None
     seen = sum(device.capability is not None for device in devices)
     wanted = promise.gpu_count if promise is not None else cuda_count(readings, host.environment)
     if seen >= wanted:
