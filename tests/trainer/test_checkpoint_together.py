@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint import metadata as dcp_index
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from trainer.exit_codes import Exit
 from trainer.file_store import FileStore
@@ -126,6 +127,27 @@ def test_a_state_runs_nothing_that_is_in_its_files(
     with pytest.raises(UnreadableError, match="cannot be read"):
         SavedState(tmp_path / "s").weights()
     assert not (tmp_path / "trapped").exists()
+
+
+def test_an_index_is_read_that_a_python_wrote_which_names_enums_by_getattr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2 is one: a node's, while the machine that fetches has another."""
+    values = {"model.a": torch.rand(3, 2)}
+    with monkeypatch.context() as patch:
+        by_name = lambda member, _: (getattr, (type(member), member.name))  # noqa: E731
+        patch.setattr(dcp_index._MEM_FORMAT_ENCODING, "__reduce_ex__", by_name)
+        write_state(tmp_path / "s", Part(values, values, {"tied": {}}), Writers())
+    assert b"getattr" in (tmp_path / "s" / ".metadata").read_bytes()
+    assert torch.equal(SavedState(tmp_path / "s").weights()["a"], values["model.a"])
+    (tmp_path / "s" / ".metadata").write_bytes(pickle.dumps(Reach()))
+    with pytest.raises(UnreadableError, match="an attribute of .* does not belong"):
+        SavedState(tmp_path / "s")
+
+
+class Reach:
+    def __reduce__(self) -> tuple[object, ...]:
+        return getattr, (torch.Size, "mro")
 
 
 def test_pytorchs_own_converter_reads_a_state(tmp_path: Path) -> None:

@@ -148,7 +148,16 @@ class _Unpickler(pickle.Unpickler):
             return known
         if (module, name) == ("torch.serialization", "_get_layout"):
             return torch.serialization._get_layout  # pyright: ignore[reportPrivateUsage]
+        if (module, name) == ("builtins", "getattr"):
+            return _memory_format
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into an index of tensors")
+
+
+def _memory_format(owner: object, name: str) -> object:
+    """For ``getattr``, by which some Pythons (3.11.2 is one) pickle the members of an enum."""
+    if owner is not dcp_index._MEM_FORMAT_ENCODING:  # pyright: ignore[reportPrivateUsage]
+        raise pickle.UnpicklingError(f"an attribute of {owner!r} does not belong into an index of tensors")
+    return dcp_index._MEM_FORMAT_ENCODING[name]  # pyright: ignore[reportPrivateUsage]
 
 
 def _read_index(path: Path) -> Metadata:
