@@ -70,7 +70,7 @@ def rehearse(stack: LocalStack, steps: Steps) -> Rehearsal:
         )
     with steps.phase("replacement", f"termination of {noticed}, boot and self-check of its replacement"):
         wait_until(
-            "generation 2 to make its first step", LIMIT_SECONDS, lambda: _step(stack, run, 2) > 0, steps.say
+            "generation 2 to make its first step", LIMIT_SECONDS, lambda: _goes_on(stack, run), steps.say
         )
     with steps.phase("rest", "the rest of the run"):
         wait_until(f"the end of {run}", LIMIT_SECONDS, lambda: facts.run_result(run) is not None, steps.say)
@@ -109,6 +109,14 @@ def draw_story(
     lanes, marks = life(stack.local / "nodes", report.run, start, end, checked)
     title = f"spot notice to one of {report.otherNodes + 1} nodes: {report.lostSteps} steps lost"
     stack.file(PICTURE_FILE).write_text(draw(title, losses([before, after], start), lanes, marks))
+
+
+def _goes_on(stack: LocalStack, run: str) -> bool:
+    """Generation 2 has made a step. Raises StepFailed where the run has ended without."""
+    result = stack.facts().run_result(run)
+    if result is not None and result.status != "finished":
+        raise StepFailed(f"{run} {result.status}, exit code {result.exit_code}: {result.message}")
+    return _step(stack, run, 2) > 0
 
 
 def _step(stack: LocalStack, run: str, generation: int = 1) -> int:

@@ -141,7 +141,7 @@ def test_an_index_is_read_that_a_python_wrote_which_names_enums_by_getattr(
     assert b"getattr" in (tmp_path / "s" / ".metadata").read_bytes()
     assert torch.equal(SavedState(tmp_path / "s").weights()["a"], values["model.a"])
     (tmp_path / "s" / ".metadata").write_bytes(pickle.dumps(Reach()))
-    with pytest.raises(UnreadableError, match="an attribute of .* does not belong"):
+    with pytest.raises(UnreadableError, match=r"an attribute of .* does not belong"):
         SavedState(tmp_path / "s")
 
 
