@@ -187,6 +187,20 @@ def test_a_node_that_was_left_out_of_a_newer_generation_ends_its_workers() -> No
     assert isinstance(action, Stop) and not action.save
 
 
+def test_a_stop_request_before_all_have_begun_leaves_nobody_waiting_for_who_will_not_come() -> None:
+    """A node that sees the request starts no generation; the others' ranks would wait for its ranks in vain."""
+    generation, begun = world(2, "i-a", "i-b"), [peer("i-a", "running", 2), peer("i-b", "ready", 1)]
+    action = decide(view("i-a", begun, generation, stop=True))
+    assert isinstance(action, Stop) and not action.save and "before i-b began" in action.why
+    waiting = [peer("i-a", "running", 2), peer("i-b", "ready", 1)]
+    assert isinstance(decide(view("i-b", waiting, generation, stop=True)), Wait)
+    # One that has begun is waited for, also when it is faster and has ended already.
+    for other in (peer("i-b", "running", 2), peer("i-b", "ready", 2, exit_code=75)):
+        assert decide(view("i-a", [peer("i-a", "running", 2), other], generation, stop=True)) == Stop(
+            True, "the run was stopped by its owner"
+        )
+
+
 def test_a_stop_request_stops_with_a_save_and_concludes_when_nobody_runs_any_more() -> None:
     generation, running = world(1, "i-a", "i-b"), [peer("i-a", "running", 1), peer("i-b", "running", 1)]
     assert decide(view("i-a", running, generation, stop=True)) == Stop(

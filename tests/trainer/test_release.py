@@ -109,7 +109,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_says_what_it_needs(
         assert wheel.testzip() is None
         metadata = wheel.read("gpu_trainer-0.1.0.dist-info/METADATA").decode()
     assert {"trainer/__init__.py", "trainer/devices/gpu_floors.json", "trainer/contracts/run.py"} <= names
-    assert "Requires-Dist: boto3>=1.40" in metadata and "torch>=2.4; extra == 'torch'" in metadata
+    assert "Requires-Dist: boto3>=1.40" in metadata and "torch>=2.6; extra == 'torch'" in metadata
     assert not [name for name in names if "__pycache__" in name or "tests" in name]
 
 

@@ -155,6 +155,14 @@ def _while_running(view: View) -> Action:
     if view.over:
         return Stop(save=False, why="the run has a result")
     if view.stop_requested:
+        absent = _not_begun(view, generation)
+        if (
+            absent and not view.progressed
+        ):  # they will not begin any more, and nothing is done that could be saved
+            why = (
+                f"the run was stopped by its owner before {', '.join(absent)} began generation {generation.n}"
+            )
+            return Stop(save=False, why=why)
         return Stop(save=True, why="the run was stopped by its owner")
     if view.used_up:
         return Stop(save=True, why=view.used_up, reason="limit")
@@ -166,6 +174,11 @@ def _while_running(view: View) -> Action:
     if larger:
         return Stop(save=True, why=larger, reason="regroup")
     return Wait("training")
+
+
+def _not_begun(view: View, generation: Generation) -> list[str]:
+    peers = {member.instance_id: view.peers.get(member.instance_id) for member in generation.members}
+    return [id_ for id_, peer in peers.items() if peer is None or peer.report.generation < generation.n]
 
 
 def _lost(peer: Peer | None, n: int, pace: Pace) -> str | None:
