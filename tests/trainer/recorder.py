@@ -1,8 +1,8 @@
 """A model for tests: it learns a little, draws random numbers, and writes down which samples it was shown.
 
 ``noise`` draws from every source but dropout modules; ``slow_rank`` is the only one that takes ``step_seconds``.
-With ``hold_at`` a run's first generation does not end that step before it was asked to stop, so that it is stopped there
-however late the request comes. Later generations do not hold, and have the same configuration.
+With ``hold_at`` a run's first generation does not end that step before it was asked to stop, so that it is stopped
+there however late the request comes. Later generations do not hold, and have the same configuration.
 With ``gradients`` it also keeps what the optimizer's first step was given, in ``<record>.gradients``.
 """
 

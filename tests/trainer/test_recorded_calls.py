@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
+import torch
 from trainer.agent.board import utc_now
 from trainer.cli import build_parser, main
 from trainer.contracts import keys
@@ -29,6 +30,8 @@ from trainer.models.user_wheel import install_user_wheel
 from trainer.obs.cloudwatch import LogShipper
 from trainer.store import Store, sha256_of
 from trainer.train.checkpoint import Checkpoints
+from trainer.train.saved_state import SavedState
+from trainer.train.state import Part
 
 from components.bootstrap.node_document import METRIC_NAMESPACE
 from components.bootstrap.user_data import SCRIPT
@@ -231,12 +234,14 @@ def keep_checkpoints(made: Cloud, folder: Path) -> None:
     run = run.model_copy(update={"training": run.training.model_copy(update={"checkpoint": _keep_one(run)})})
     store = Store(region=REGION)
     first = Checkpoints(store, made.bucket, run, 1, 1, folder / "checkpoints")
-    assert first.begin(1, lambda step, why: None) is None
-    first.mark_best(first.save(1, 10, 0.1, {"step": 1}), 0.5)
+    assert first.begin(1, lambda step, why: None, SavedState.weights) is None
+    weights = {"model.a": torch.zeros(1)}
+    state = Part(weights, weights, {"tied": {}})
+    first.mark_best(first.save(1, 10, 0.1, state), 0.5)
     for step in (2, 3, 4):
-        first.save(step, 10 * step, 0.1 * step, {"step": step})
+        first.save(step, 10 * step, 0.1 * step, state)
     second = Checkpoints(store, made.bucket, run, 2, 1, folder / "elsewhere")
-    assert second.begin(1, lambda step, why: None) is not None
+    assert second.begin(1, lambda step, why: None, SavedState.weights) is not None
     large = folder / "large"
     large.write_bytes(b"x" * (PART_BYTES + 1))
     with pytest.MonkeyPatch.context() as patch:
