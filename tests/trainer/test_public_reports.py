@@ -77,7 +77,7 @@ B14 run: the scaler's state is lost at a resume
     checkpoint_state::the_gradient_scaler_goes_on_where_it_was
     train_features::fp16_overflows_are_left_out_until_the_scale_fits_and_the_scale_outlives_a_resume
 B16 fake: torch has no kernels for the GPU
-    selfcheck::torch_needs_kernels_for_the_gpu_and_the_wheel_is_named
+    selfcheck_torch::torch_needs_kernels_for_the_gpu_and_the_wheel_is_named
 B17 part: half precision on a CPU is slow, and was once wrong
     train_parts::precision_follows_the_hardware
     matmul::cpu_half_precision_ends_within_its_time_box
@@ -88,10 +88,10 @@ B18 part: MFU above 100 % from a wrong peak
     devices_floors::an_unknown_gpu_has_no_peak_and_no_floor
 B20 run: silent corruption, or one slow GPU
     matmul::changing_bits_between_repeats_are_found
-    selfcheck::other_bits_than_the_other_gpus_are_silent_corruption
+    selfcheck_figures::other_bits_than_the_other_gpus_are_silent_corruption
     train_requests::a_rank_that_makes_its_peers_wait_is_named_once
 B-zero-result fake: a GPU that computes nothing passes
-    selfcheck::a_gpu_slower_than_its_peers_warns_in_a_quick_check_and_fails_in_a_full_one
+    selfcheck_figures::a_gpu_slower_than_its_peers_warns_in_a_quick_check_and_fails_in_a_full_one
     matmul::a_product_that_was_not_done_or_is_no_number_is_infinitely_wrong_or_far_off
 # C: DDP
 C21 run: no_sync round the backward pass alone; the last micro-batch counts wrongly
@@ -138,7 +138,7 @@ E36 fake: what a killed NCCL left
     selfcheck_host::what_a_killed_nccl_left_is_removed_and_what_is_in_use_stays
 E37 fake: the wrong interface
     peers::workers_talk_over_the_interface_that_has_the_node_s_address
-    selfcheck::the_interface_of_the_first_meeting_is_told_and_dockers_own_is_warned_of
+    selfcheck_figures::the_interface_of_the_first_meeting_is_told_and_dockers_own_is_warned_of
 E39 part: torchrun kills workers 30 s after a SIGTERM
     torchrun::workers_have_longer_than_a_save_may_take_before_torchrun_kills_them
     stop_save::a_save_that_takes_too_long_is_given_up_where_an_older_one_is

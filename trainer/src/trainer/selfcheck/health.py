@@ -27,7 +27,7 @@ ACTIONS = {
     "drain-and-reset": Exit.RESET,
     "reboot": Exit.REBOOT,
 }
-TODO = {
+REMEDIES = {
     Exit.RESET: "reset the GPU or reboot",
     Exit.REBOOT: "reboot the node",
     Exit.DEVICE: REPLACE,
@@ -169,7 +169,7 @@ def check_pcie(
 
 def _bad(reading: GpuReading, message: str, code: Exit, cause: str, **evidence: Any) -> Finding:
     evidence |= {"gpu": reading.index, "uuid": reading.uuid}
-    return fail("health", message, cause, TODO[code], code, **evidence)
+    return fail("health", message, cause, REMEDIES[code], code, **evidence)
 
 
 def _note(reading: GpuReading, message: str, **evidence: Any) -> Finding:

@@ -16,7 +16,7 @@ from .view import Host
 FELL_OFF = 79
 JOURNAL = ("journalctl", "--dmesg", "--quiet", "--output=short-monotonic", "--boot")
 CODES: dict[XidAction, Exit] = {"reset": Exit.RESET, "reboot": Exit.REBOOT, "replace": Exit.DEVICE}
-TODO: dict[XidAction, str] = {
+REMEDIES: dict[XidAction, str] = {
     "restart": "none: the program that was running had to be started again",
     "reset": "reset the GPU or reboot",
     "reboot": "reboot the node",
@@ -61,8 +61,10 @@ def _judge(xid: Xid, count: int, readings: Sequence[GpuReading], before: set[int
     code = CODES.get(action)
     if code is None:
         verdict = info if action in ("restart", "watch") else warning
-        return verdict("xid", message, None, TODO[action], **evidence)
+        return verdict("xid", message, None, REMEDIES[action], **evidence)
     if reading is not None and reading.recovery_action == "none":
         # The driver knows this GPU's state now; the table only knows the code.
         return warning("xid", f"{message}; the driver asks for nothing any more", **evidence)
-    return fail("xid", message, "an error of the GPU, its memory or its link", TODO[action], code, **evidence)
+    return fail(
+        "xid", message, "an error of the GPU, its memory or its link", REMEDIES[action], code, **evidence
+    )
