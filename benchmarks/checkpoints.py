@@ -17,8 +17,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -63,23 +65,25 @@ class Race:
 
 
 def measure(kinds: tuple[str, ...] = ("stop", "resume", "recovery")) -> list[Race]:
-    races: dict[str, Callable[[Path, ExitStack], tuple[Callable[[], float], Callable[[], float]]]] = {
-        "stop": _stop,
-        "resume": _resume,
-        "recovery": recovery.race,
-    }
+    """Each in a process of its own: what one leaves in the environment or in torch is not the next one's."""
     found = []
     for kind in kinds:
-        with TemporaryDirectory(prefix="gpu-training-bench-") as folder, ExitStack() as stack:
-            ours, theirs = races[kind](Path(folder), stack)
-            told: dict[Callable[[], float], list[float]] = {ours: [], theirs: []}
-            for turn in range(TURNS[kind] + 1):
-                for work in (ours, theirs) if turn % 2 == 0 else (theirs, ours):
-                    seconds = work()
-                    if turn:  # the first one warms up caches, and our buffers
-                        told[work].append(seconds)
-        found.append(Race(kind, tuple(told[ours]), tuple(told[theirs])))
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found.append(pool.submit(_race, kind).result())
     return found
+
+
+def _race(kind: str) -> Race:
+    contestants = {"stop": _stop, "resume": _resume, "recovery": recovery.race}[kind]
+    with TemporaryDirectory(prefix="gpu-training-bench-") as folder, ExitStack() as stack:
+        ours, theirs = contestants(Path(folder), stack)
+        told: dict[Callable[[], float], list[float]] = {ours: [], theirs: []}
+        for turn in range(TURNS[kind] + 1):
+            for work in (ours, theirs) if turn % 2 == 0 else (theirs, ours):
+                seconds = work()
+                if turn:  # the first one warms up caches, and our buffers
+                    told[work].append(seconds)
+    return Race(kind, tuple(told[ours]), tuple(told[theirs]))
 
 
 def _state() -> Any:

@@ -80,7 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="make faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", action="extend", metavar="NAME", help="these faults, and no report")
+    parser.add_argument(
+        "--only", nargs="+", action="extend", metavar="NAME", help="these faults, and no report"
+    )
     parser.add_argument("--fast", action="store_true", help="the subset that `make test` runs, and no report")
     parser.add_argument("--resume", action="store_true", help="keep what passed in the last whole pass")
     parser.add_argument("--list", action="store_true", help="name all faults and what they do")

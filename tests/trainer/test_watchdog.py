@@ -68,8 +68,8 @@ WORKER = """
 import faulthandler, os, signal, subprocess, sys, time
 faulthandler.register(signal.SIGUSR1, all_threads=True)
 loader = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
-print(loader.pid, flush=True)
 def blocked_loader():
+    print(loader.pid, flush=True)  # only now: whoever reads it may stop this process at once
     time.sleep(600)
 blocked_loader()
 """
