@@ -17,7 +17,7 @@ from localcloud import release
 from localcloud.toolchain import ROOT, Failed, cache
 
 from . import checkpoints, data, planning, previews, scrape, training
-from .races import say
+from .races import kept_environment, say
 
 Row = tuple[str, str, str, str]  # what, median, lowest to highest, held to
 PART_SECONDS = 1800  # none of them takes a third of it on two cores
@@ -88,7 +88,7 @@ def main() -> int:
     for name in asked.only:
         say(f"{name} ...")
         try:
-            with _limited(name):
+            with _limited(name), kept_environment():
                 figures[name], rows = PARTS[name](asked.rounds)
         except (Failed, release.ReleaseError) as fault:
             print(f"bench: {name}: {fault}", file=sys.stderr)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from benchmarks.races import Race
+from benchmarks.races import Race, kept_environment
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,12 @@ def test_a_peer_that_is_not_installed_is_told_in_its_row() -> None:
     race = Race("sync", "s5cmd", 0.8, [1.0], [], "s")
     assert race.row() == ("sync, to s5cmd", "not installed", "", "at least 0.8")
     assert race.to_json()["ratio"] is None
+
+
+def test_what_a_contestant_puts_into_the_environment_is_not_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BENCH_HERE", "before")
+    with kept_environment():
+        os.environ.update({"BENCH_HERE": "changed", "BENCH_RANK": "0"})
+    assert os.environ["BENCH_HERE"] == "before" and "BENCH_RANK" not in os.environ

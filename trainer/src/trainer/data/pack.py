@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 @dataclass
-class _Splits:
+class _Splits(ABC):
     """Shard files ``train-00000``, ``train-00001``, ... of each split in ``folder``, which is there and empty."""
 
     folder: Path
@@ -62,8 +63,9 @@ class _Splits:
         if items:
             self.save(split, items)
 
+    @abstractmethod
     def save(self, split: str, items: list[Any]) -> None:
-        raise NotImplementedError
+        """One shard of what waited."""
 
     def write(self, split: str, suffix: str, save: Any) -> None:
         number = self.written.get(split, 0)
